@@ -1,0 +1,1 @@
+//! Typed ractor actors, the ports between them, and the fusion window.

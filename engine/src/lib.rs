@@ -1,0 +1,1 @@
+//! Who computes, when: scheduler, lanes, batching, language backends.

@@ -1,0 +1,1 @@
+//! What a model is: catalogue, weights, pre- and post-processing.

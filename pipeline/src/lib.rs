@@ -1,0 +1,1 @@
+//! The binary: configuration, plan, running graph, HTTP and WebSocket.
