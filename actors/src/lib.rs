@@ -1,1 +1,7 @@
-//! Typed ractor actors, the ports between them, and the fusion window.
+//! Typed ractor actors, the ports between them, and the pure fusion window.
+//!
+//! Knows nothing of ffmpeg, model internals or configuration syntax.
+
+pub mod duration;
+pub mod plan;
+pub mod stages;

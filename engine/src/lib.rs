@@ -1,1 +1,7 @@
-//! Who computes, when: scheduler, lanes, batching, language backends.
+//! Who computes, and when: the priority-aware scheduler, lanes, batching and the language backends.
+//!
+//! Never sees a stream's source, an actor or an HTTP server.
+
+mod job;
+
+pub use job::{Class, JobEnd, Ticket};

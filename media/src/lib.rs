@@ -15,8 +15,8 @@ pub use error::MediaError;
 pub use frame::{Frame, SAMPLE_RATE_HZ, Samples, Subtitle};
 pub use ids::{StageId, StreamId};
 pub use observation::{
-    Detection, Observation, Polarity, Rect, SafetyScore, Scored, ScreenLine, SpeechSegment, SummaryFrom, Tone,
-    Understanding, Word,
+    Detection, Observation, Polarity, Rect, SafetyScore, Scored, ScreenLine, SpeechSegment,
+    SummaryFrom, Tone, Understanding, Word,
 };
 pub use source::{
     Cancel, Opener, Reader, Sampling, SourceInfo, SourceSpec, Track, TrackCounts, TrackKind,

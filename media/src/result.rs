@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{StageId, StreamId};
-use crate::observation::{Rect, SafetyScore, Scored, ScreenLine, SpeechSegment, Tone, Understanding};
+use crate::observation::{
+    Rect, SafetyScore, Scored, ScreenLine, SpeechSegment, Tone, Understanding,
+};
 
 /// Schema name of a [`FusedResult`].
 pub const RESULT_SCHEMA: &str = "fused-result/1";
@@ -171,7 +173,9 @@ pub struct Missing {
 }
 
 /// Why a stage has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
     /// Still computing, or waiting for compute, when the window had to go out.

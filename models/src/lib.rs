@@ -1,1 +1,9 @@
-//! What a model is: catalogue, weights, pre- and post-processing.
+//! What a model is: the catalogue of weights, pre- and post-processing, and the forward passes.
+//!
+//! Knows nothing of who runs a model and when, of actors or of configuration files.
+
+mod model;
+mod runtime;
+
+pub use model::{Model, ModelError};
+pub use runtime::{Provider, Runtime};

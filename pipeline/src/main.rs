@@ -1,1 +1,2 @@
+#![doc = "The binary `pipeline`."]
 fn main() {}

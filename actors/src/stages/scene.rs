@@ -1,0 +1,38 @@
+//! `scene`: what kind of place or thing the picture shows
+
+use engine::Class;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, PortType, Settings, parse, schema_of};
+
+pub(super) static KIND: Kind = Kind {
+    name: "scene",
+    about: "what kind of place or thing the picture shows",
+    inputs: &[PortType::Frames],
+    many: false,
+    output: PortType::Scenes,
+    class: Class::Vision,
+    schema: schema_of::<SceneSettings>,
+    parse: |value| parse(value, Settings::Scene),
+};
+
+/// Settings of `scene`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SceneSettings {
+    /// Catalogue name, or path of an ONNX file of the same shape.
+    pub model: String,
+    /// At most this many frames per second of media time.
+    #[schemars(range(min = 0.01, max = 120.0))]
+    pub fps: Option<f64>,
+    /// How many groups to report.
+    #[schemars(range(min = 1, max = 20))]
+    pub top: usize,
+}
+
+impl Default for SceneSettings {
+    fn default() -> Self {
+        SceneSettings { model: "efficientnet-lite0".into(), fps: Some(1.0), top: 3 }
+    }
+}

@@ -1,0 +1,66 @@
+//! ONNX Runtime, loaded at run time, and the sessions made with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ort::environment::Environment;
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+
+use crate::model::ModelError;
+
+/// Where a session runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provider {
+    /// One thread of the calling lane.
+    #[default]
+    Cpu,
+}
+
+/// The loaded library. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    environment: Arc<Environment>,
+}
+
+impl Runtime {
+    /// Loads libonnxruntime from `library`.
+    ///
+    /// # Errors
+    /// `Load` when the file is absent or is no ONNX Runtime of a known version.
+    pub fn open(library: &Path) -> Result<Self, ModelError> {
+        let failed = |detail: String| ModelError::Load {
+            name: "onnxruntime".into(),
+            detail: format!("{}: {detail}", library.display()),
+        };
+        let environment = ort::init_from(library)
+            .map_err(|e| failed(e.to_string()))?
+            .with_name("pipeline")
+            .with_telemetry(false)
+            .build()
+            .map_err(|e| failed(e.to_string()))?;
+        Ok(Runtime { environment: Arc::new(environment) })
+    }
+
+    /// A session on one thread: lanes are the only parallelism, so that the scheduler knows who computes.
+    ///
+    /// # Errors
+    /// `Load`, naming the model and what the runtime said.
+    pub fn session(
+        &self,
+        name: &str,
+        file: &Path,
+        provider: Provider,
+    ) -> Result<Session, ModelError> {
+        let failed = |e: String| ModelError::Load { name: name.to_owned(), detail: e };
+        match provider {
+            Provider::Cpu => {}
+        }
+        Session::builder(&self.environment)
+            .and_then(|b| Ok(b.with_optimization_level(GraphOptimizationLevel::All)?))
+            .and_then(|b| Ok(b.with_intra_threads(1)?))
+            .and_then(|b| Ok(b.with_inter_threads(1)?))
+            .and_then(|mut b| b.commit_from_file(file))
+            .map_err(|e| failed(e.to_string()))
+    }
+}
