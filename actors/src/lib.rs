@@ -3,5 +3,7 @@
 //! Knows nothing of ffmpeg, model internals or configuration syntax.
 
 pub mod duration;
+pub mod fusion;
 pub mod plan;
 pub mod stages;
+pub mod windows;
