@@ -423,7 +423,11 @@ impl Sealer {
         self.events.push_back(SealerEvent::Sealed(Seal {
             window: Window { index, start_ms, end_ms },
             sealed_at,
-            air_end: self.settings.paced.then(|| self.on_air(end_ms.saturating_mul(1_000))).flatten(),
+            air_end: self
+                .settings
+                .paced
+                .then(|| self.on_air(end_ms.saturating_mul(1_000)))
+                .flatten(),
             deadline,
         }));
         self.next = index.saturating_add(1);

@@ -177,6 +177,8 @@ fn indexes_of_an_outage_are_reported_and_media_time_goes_on() {
     // The new connection is slower: its own anchor counts.
     sealer.delivered(VIDEO, at(61_200), ms(61_800), ms(61_800));
     sealer.tick(ms(62_799));
+    assert_eq!(drain(&mut sealer), []);
+    sealer.tick(ms(62_800));
     let [seal] = seals(&mut sealer)[..] else { panic!("window 61") };
     assert_eq!((seal.window.index, seal.air_end), (61, Some(ms(62_600))));
 }
