@@ -4,7 +4,7 @@
 //! A rule sees what a subscriber sees: scores have the same digits, a missing part is null. Only `vision`,
 //! `audio` and `text` are never null but empty, so that `text.category == 'news'` is false in a silent window.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -96,13 +96,13 @@ impl Alerts {
     /// Rules that hold for `result`, and those that could not be evaluated. Its own alerts are not looked at.
     pub fn judge(&self, result: &FusedResult) -> (Vec<Alert>, Vec<RuleFault>) {
         let (mut alerts, mut faults) = (Vec::new(), Vec::new());
-        let mut values: HashMap<&'static str, cel::Value> = HashMap::new();
+        // Giving the interpreter a value costs more than most rules: once for all rules, and only what is used.
+        let mut context = Context::with_env(self.env.clone());
+        let used = self.rules.iter().flat_map(|rule| &rule.mentions.variables);
+        for name in used.collect::<BTreeSet<_>>() {
+            context.add_variable_from_value(*name, variable(name, result));
+        }
         for rule in &self.rules {
-            let mut context = Context::with_env(self.env.clone());
-            for name in &rule.mentions.variables {
-                let value = values.entry(*name).or_insert_with(|| variable(name, result));
-                context.add_variable_from_value(*name, value.clone());
-            }
             match rule.evaluate(&context) {
                 Ok(true) => {
                     alerts.push(Alert { name: rule.name.clone(), pts_ms: rule.pts_ms(result) });

@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use media::result::Window;
 use media::{Pts, Scored};
 use proptest::prelude::*;
 
 use super::*;
+use crate::stages::FuseSettings;
 
 const OBJECTS: StageIndex = StageIndex(1);
 const SPEECH: StageIndex = StageIndex(4);

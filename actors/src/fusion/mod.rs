@@ -4,17 +4,21 @@
 //! the evidence of all modalities, `alerts` judges the result by the user's rules. Its neighbours are the
 //! stages before it and the publisher behind it; it never sees either. Nothing here reads a clock.
 
-pub mod alerts;
-pub mod book;
+mod alerts;
+mod book;
 mod ledger;
 mod objects;
-pub mod pooling;
+mod pooling;
 mod rules;
 mod screen;
+mod settings;
+mod taxonomy;
 mod window;
 
 pub use alerts::{AlertError, Alerts, RuleFault};
-pub use book::{BookSettings, Emit, ExpectedStage, FusionBook, Outcome};
+pub use book::FusionBook;
 pub use ledger::{Ledger, ObservationCounts, WindowCounts};
-pub use pooling::{Evidence, Taxonomy, TaxonomyError};
+pub use pooling::Evidence;
+pub use settings::{BookSettings, Emit, ExpectedStage, Outcome};
+pub use taxonomy::{Taxonomy, TaxonomyError};
 pub use window::WindowContents;

@@ -125,6 +125,12 @@ fn sentiment_is_the_mean_of_voice_and_words_or_the_one_there_is() {
 }
 
 #[test]
+fn all_eighty_classes_of_the_detector_are_weighed() {
+    let taxonomy = taxonomy();
+    assert_eq!(taxonomy.objects.labels.len(), 80);
+}
+
+#[test]
 fn mistakes_in_the_file_are_named() {
     let good = include_str!("../../data/taxonomy.json");
     let wrong = good.replace("\"person\": {\"people\": 0.3}", "\"person\": {\"peopel\": 0.3}");
@@ -155,7 +161,7 @@ fn any_score() -> impl Strategy<Value = f32> {
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     use prop::sample::select;
     let objects = select(vec!["person", "car", "train", "dog", "tv", "unheard-of"]);
-    let scenes = select(vec!["street", "animal", "food", "sports", "unheard-of"]);
+    let scenes = select(vec!["street", "animals", "food", "sports", "unheard-of"]);
     let texts = || select(vec!["train station", "goal!", "天气", "", "recipe with garlic and oil"]);
     let categories = select(vec!["news", "sports", "sport", "football", "own", "transport"]);
     let piece = prop_oneof![
