@@ -144,6 +144,29 @@ fn rules_are_bounded_in_length_depth_and_number() {
 }
 
 #[test]
+fn hostile_expressions_end_in_an_answer_not_in_a_crash() {
+    let hostile = [
+        format!("{}true", "!".repeat(995)),
+        format!("{}1 == 1", "-".repeat(990)),
+        format!("text.scores{} == 1", ".a".repeat(490)),
+        format!("1{} == 1", "+1".repeat(480)),
+        format!("{}true{}", "true ? ".repeat(100), " : true".repeat(40)),
+        format!("{}1{} == 1", "[".repeat(480), "]".repeat(480)),
+        format!("stream{} == ''", ".size()".repeat(130)),
+        "9223372036854775807 + 1 > window.index".to_owned(),
+        "stream == '\\uD800'".to_owned(),
+        "\u{0}\u{1F600} ?? [[[ '".to_owned(),
+        "vision.objects[9223372036854775807].label == ''".to_owned(),
+        "1 / 0 == 1".to_owned(),
+    ];
+    for expression in hostile {
+        if let Ok(alerts) = Alerts::compile(&rules(&[&expression])) {
+            alerts.judge(&result(2));
+        }
+    }
+}
+
+#[test]
 fn the_empty_text_has_every_field_of_a_real_one() {
     let fields = |value: serde_json::Value| {
         let object = value.as_object().expect("an object").clone();

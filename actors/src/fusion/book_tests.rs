@@ -143,6 +143,20 @@ fn only_silence_of_all_stages_is_a_hang() {
 }
 
 #[test]
+fn a_window_never_waits_past_its_own_deadline_for_the_one_before_it() {
+    let mut book = book(settings(true));
+    let patient = Seal { deadline: Some(ms(9_000)), ..seal(0, 1_000, true) };
+    book.sealed(ms(1_000), patient);
+    book.sealed(ms(1_100), seal(1, 1_100, true));
+    book.sealed(ms(1_150), seal(2, 1_150, true));
+    assert_eq!(book.next_wakeup(ms(1_150)), Some(ms(1_585)));
+    assert_eq!(book.poll(ms(1_584)), []);
+    // The poll is late: everything that is due goes out at once, in order.
+    let out: Vec<u64> = book.poll(ms(1_700)).iter().map(|e| e.result.window.index).collect();
+    assert_eq!(out, [0, 1, 2]);
+}
+
+#[test]
 fn the_number_of_windows_is_bounded() {
     let mut few = settings(false);
     few.open_max = 2;

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use media::{Mono, Pts, TrackKind};
@@ -212,6 +213,18 @@ fn a_short_outage_inside_a_window_skips_nothing() {
 }
 
 #[test]
+fn a_window_cut_off_by_an_outage_is_sealed_not_skipped() {
+    let mut sealer = Sealer::new(settings(true), ms(0));
+    sealer.delivered(VIDEO, at(0), ms(0), ms(0));
+    sealer.delivered(VIDEO, at(900), ms(900), ms(900));
+    sealer.disconnected(ms(950));
+    // Its grace isn't over, but what it waits for can't come over the new connection.
+    sealer.reconnected(ms(1_100));
+    let [seal] = seals(&mut sealer)[..] else { panic!("one window") };
+    assert_eq!((seal.window.index, seal.window.end_ms, seal.sealed_at), (0, 1_000, ms(1_100)));
+}
+
+#[test]
 fn one_wild_timestamp_asks_for_no_million_results() {
     let mut sealer = Sealer::new(settings(false), ms(0));
     sealer.delivered(VIDEO, at(500), ms(1), ms(1));
@@ -269,14 +282,18 @@ proptest! {
         let mut sealer = Sealer::new(cut, ms(0));
         let mut now = 0_u64;
         let mut media = [0_i64; 2];
+        // A connection's pts never lie before its start.
+        let mut floor = 0_i64;
         let mut away = false;
         let mut events = Vec::new();
+        let mut with_media = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Deliver(video, by) if !away => {
                     let track = &mut media[usize::from(video)];
-                    *track = (*track + by).max(0);
+                    *track = (*track + by).max(floor);
                     let kind = if video { VIDEO } else { AUDIO };
+                    with_media.insert(sealer.index_of(at(*track)));
                     sealer.delivered(kind, at(*track), ms(now), ms(now));
                 }
                 Step::Progress(video, by) if !away => {
@@ -307,7 +324,7 @@ proptest! {
                 Step::Away => { away = true; sealer.disconnected(ms(now)); }
                 Step::Back => {
                     let from = sealer.reconnected(ms(now)).ms() + 1;
-                    if away { media = [from; 2]; }
+                    if away { (media, floor) = ([from; 2], from); }
                     away = false;
                 }
                 _ => {}
@@ -347,6 +364,7 @@ proptest! {
                 SealerEvent::Skipped { from, to } => {
                     prop_assert_eq!(from, next);
                     prop_assert!(to >= from);
+                    prop_assert_eq!(with_media.range(from..=to).next(), None, "media was skipped");
                     next = to + 1;
                 }
             }
