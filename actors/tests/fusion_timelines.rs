@@ -144,7 +144,7 @@ mod timelines {
         fn ends(&mut self, window: u64, stage: StageIndex, outcome: Outcome) -> &mut Self {
             let id = NAMES[stage.0];
             let timing = Timing { stage: id.into(), queue_ms: 1.0, compute_ms: 20.0, batch: 1 };
-            self.book.answered(self.now, window, stage, outcome, timing);
+            self.book.answered(self.now, window, stage, outcome, Some(timing));
             self.note(&format!("{id} answers window {window}: {outcome:?}"));
             self.look()
         }

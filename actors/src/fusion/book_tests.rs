@@ -49,7 +49,7 @@ fn timing() -> Timing {
 }
 
 fn answer(book: &mut FusionBook, now: u64, index: u64, stage: StageIndex) {
-    book.answered(ms(now), index, stage, Outcome::Ok, timing());
+    book.answered(ms(now), index, stage, Outcome::Ok, Some(timing()));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_late_answer_that_brings_nothing_makes_no_revision() {
     answer(&mut book, 1_010, 0, OBJECTS);
     assert_eq!(book.next_wakeup(ms(1_010)), Some(ms(1_485)));
     assert_eq!(book.poll(ms(1_485)).len(), 1);
-    book.answered(ms(1_600), 0, SPEECH, Outcome::Missing(MissingReason::Failed), timing());
+    book.answered(ms(1_600), 0, SPEECH, Outcome::Missing(MissingReason::Failed), None);
     assert_eq!(book.poll(ms(1_600)), []);
     assert!(book.is_idle());
 }
@@ -249,7 +249,7 @@ proptest! {
                 Step::Answer(w, speech, ok) => {
                     let shed = Outcome::Missing(MissingReason::Shed);
                     let outcome = if ok { Outcome::Ok } else { shed };
-                    book.answered(ms(now), near(w), which(speech), outcome, timing());
+                    book.answered(ms(now), near(w), which(speech), outcome, Some(timing()));
                 }
                 Step::Seal => {
                     book.sealed(ms(now), seal(next, now, paced));

@@ -184,6 +184,20 @@ impl Sealer {
         (pts.0.max(0) / self.length_us()) as u64
     }
 
+    /// When the answer to window `index` will be due at the latest; none without a budget, or before media came.
+    pub fn deadline_hint(&self, index: u64) -> Option<Mono> {
+        if !self.settings.paced {
+            return self.settings.clip_budget.map(|budget| self.admitted + budget);
+        }
+        let end = self.start_us(index.saturating_add(1));
+        Some(self.paced_deadline(self.grace_due(end)?, self.on_air(end)))
+    }
+
+    /// Whether the stream is over and every event was taken: the last window was the last.
+    pub fn is_drained(&self) -> bool {
+        self.link == Link::Ended && self.events.is_empty()
+    }
+
     /// Index of the window that is sealed or skipped next.
     pub fn window_next(&self) -> u64 {
         self.next
@@ -261,6 +275,13 @@ impl Sealer {
     fn on_air(&self, media_us: i64) -> Option<Mono> {
         let anchor = self.anchor?;
         Some(Mono(u64::try_from(anchor.offset.saturating_add(media_us)).unwrap_or(0)))
+    }
+
+    /// The budget counts from the seal and from the end on air, but half of it is left after the seal.
+    fn paced_deadline(&self, sealed_at: Mono, air_end: Option<Mono>) -> Mono {
+        let (budget, delay) = (self.settings.budget, self.settings.decode_delay);
+        let by_age = air_end.map_or(sealed_at, |air_end| air_end + delay) + budget;
+        by_age.clamp(sealed_at + budget / 2, sealed_at + budget)
     }
 
     /// When every track that counts is past `end`.
@@ -354,9 +375,7 @@ impl Sealer {
         let air_end =
             self.settings.paced.then(|| self.on_air(end_ms.saturating_mul(1_000))).flatten();
         let deadline = if self.settings.paced {
-            let (budget, delay) = (self.settings.budget, self.settings.decode_delay);
-            let by_age = air_end.map_or(sealed_at, |air_end| air_end + delay) + budget;
-            Some(by_age.clamp(sealed_at + budget / 2, sealed_at + budget))
+            Some(self.paced_deadline(sealed_at, air_end))
         } else {
             self.settings.clip_budget.map(|budget| self.admitted + budget)
         };

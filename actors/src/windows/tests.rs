@@ -71,8 +71,11 @@ fn the_budget_binds_latency_and_age_but_leaves_time_to_answer() {
         late.seal_grace = Duration::from_millis(grace);
         let mut sealer = Sealer::new(late, ms(0));
         sealer.delivered(VIDEO, at(0), ms(0), ms(0));
+        let hint = sealer.deadline_hint(0);
         sealer.tick(ms(2_000));
-        seals(&mut sealer)[0].deadline
+        let seal = seals(&mut sealer)[0];
+        assert_eq!(seal.deadline, hint, "known before the seal");
+        seal.deadline
     };
     assert_eq!(deadline(0, 200), Some(ms(1_500)), "500 ms after its end");
     assert_eq!(deadline(100, 200), Some(ms(1_600)), "the decoder's delay doesn't count");
