@@ -2,6 +2,10 @@
 //!
 //! Knows nothing of ffmpeg, model internals or configuration syntax.
 
+mod ask;
 pub mod duration;
 pub mod plan;
+mod port;
+mod source;
+mod stage;
 pub mod stages;
