@@ -1,0 +1,205 @@
+//! Brings every stage's observations to the stream's fusion book, and what the book emits to the hub.
+//!
+//! Thin: which window is complete, late or due is the book's to say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::result::{StreamMessage, StreamState};
+use media::{Mono, SourceInfo, StageId};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::fusion::{BookSettings, FusionBook, Outcome};
+use crate::plan::{GraphPlan, Input, StreamPlan};
+use crate::port::{Item, Packet, Payload};
+use crate::stage::StageIo;
+use crate::system::{Deps, Record};
+use crate::windows::Seal;
+
+/// What fusion is told besides what comes through its ports.
+#[derive(Debug)]
+pub(crate) enum FusionMessage {
+    /// Something waits in a port.
+    Wake,
+    /// A window may be due.
+    Tick,
+    /// The source is open: per stage of the graph, whether it can say anything about it.
+    Opened { applies: Vec<bool>, info: SourceInfo },
+    /// A window takes no more media.
+    Sealed(Seal),
+    /// No window follows. Why it failed, if it did.
+    SourceEnded { failed: Option<String> },
+}
+
+/// Fuses one stream.
+pub(crate) struct FusionActor {
+    pub(crate) io: StageIo,
+    pub(crate) plan: StreamPlan,
+    pub(crate) graph: Arc<GraphPlan>,
+    pub(crate) deps: Arc<Deps>,
+    pub(crate) record: Arc<Record>,
+}
+
+pub(crate) struct Fusing {
+    book: FusionBook,
+    /// Per input port, the stage behind it.
+    stages: Vec<StageId>,
+    inputs_ended: usize,
+    source_ended: Option<Option<String>>,
+    tick_at: Option<Mono>,
+}
+
+impl FusionActor {
+    /// The exit reason of a stream that was answered to its end.
+    pub(crate) const ENDED: &'static str = "ended";
+}
+
+impl Actor for FusionActor {
+    type Msg = FusionMessage;
+    type State = Fusing;
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<FusionMessage>,
+        _: (),
+    ) -> Result<Fusing, ActorProcessingErr> {
+        let fuse = self.graph.fuse().ok_or("a graph without `fuse`")?;
+        let settings = self.graph.fuse_settings().ok_or("a graph without `fuse`")?;
+        let stages: Vec<StageId> = self.graph.stages[fuse]
+            .inputs
+            .iter()
+            .filter_map(|input| match input {
+                Input::Stage(at) => Some(self.graph.stages[at.0].id.clone()),
+                _ => None,
+            })
+            .collect();
+        let book = FusionBook::new(
+            BookSettings::new(settings, &self.plan),
+            self.plan.id.clone(),
+            &stages,
+            self.deps.alerts.clone(),
+            self.deps.clock.now(),
+        );
+        self.io.seat.doorbell.attach(Arc::new(move || {
+            let _ = myself.cast(FusionMessage::Wake);
+        }));
+        Ok(Fusing { book, stages, inputs_ended: 0, source_ended: None, tick_at: None })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<FusionMessage>,
+        message: FusionMessage,
+        fusing: &mut Fusing,
+    ) -> Result<(), ActorProcessingErr> {
+        let now = self.deps.clock.now();
+        match message {
+            FusionMessage::Wake => {
+                self.io.seat.doorbell.answer();
+                self.drain(fusing);
+            }
+            FusionMessage::Tick => fusing.tick_at = None,
+            FusionMessage::Opened { applies, info } => {
+                for (stage, applies) in self.graph.stages.iter().zip(applies) {
+                    fusing.book.applies(&stage.id, applies);
+                }
+                self.record.update(|status| {
+                    status.tracks = info
+                        .tracks
+                        .iter()
+                        .map(|t| format!("{} {}", t.codec, t.detail).trim().to_owned())
+                        .collect();
+                });
+            }
+            FusionMessage::Sealed(seal) => fusing.book.sealed(now, seal),
+            FusionMessage::SourceEnded { failed } => fusing.source_ended = Some(failed),
+        }
+        self.emit(fusing);
+        if self.is_over(fusing) {
+            self.finish(&myself, fusing);
+        } else {
+            self.plan_tick(&myself, fusing);
+        }
+        Ok(())
+    }
+}
+
+impl FusionActor {
+    fn drain(&self, fusing: &mut Fusing) {
+        let ports = &self.io.seat.inputs;
+        for (at, port) in ports.iter().enumerate() {
+            while let Some(item) = port.pop() {
+                let now = self.deps.clock.now();
+                let stage = &fusing.stages[at];
+                match item {
+                    Item::Packet(Packet { window, payload, .. }) => {
+                        if let Payload::Observation(observation) = payload {
+                            fusing.book.offer(now, window, stage, observation);
+                        }
+                    }
+                    Item::Mark(mark) => {
+                        let outcome = match mark.outcome {
+                            Ok(()) => Outcome::Answered,
+                            Err(reason) => Outcome::Missing(reason),
+                        };
+                        fusing.book.answered(now, mark.window, stage, outcome, mark.timing);
+                    }
+                    Item::End => fusing.inputs_ended += 1,
+                }
+            }
+        }
+    }
+
+    fn emit(&self, fusing: &mut Fusing) {
+        let emits = fusing.book.poll(self.deps.clock.now());
+        if emits.is_empty() {
+            return;
+        }
+        let counts = fusing.book.ledger();
+        self.record.update(|status| status.windows = counts.into());
+        for result in emits {
+            self.deps.hub.publish_result(result);
+        }
+    }
+
+    /// Everything that will come has come, and was answered. A revision may still be under way.
+    fn is_over(&self, fusing: &Fusing) -> bool {
+        fusing.source_ended.is_some()
+            && fusing.inputs_ended == self.io.seat.inputs.len()
+            && fusing.book.is_idle()
+    }
+
+    fn finish(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
+        let failed = fusing.source_ended.take().flatten();
+        let state = if failed.is_some() { StreamState::Failed } else { StreamState::Ended };
+        let mut window_next = 0;
+        self.record.update(|status| {
+            status.state = state;
+            status.reason.clone_from(&failed);
+            window_next = status.window_next;
+        });
+        self.deps.hub.publish_state(StreamMessage {
+            schema: "stream/1".into(),
+            run: "".into(),
+            seq: 0,
+            stream: self.plan.id.clone(),
+            state,
+            reason: failed.clone(),
+            window_next,
+        });
+        myself.stop(Some(failed.unwrap_or_else(|| Self::ENDED.to_owned())));
+    }
+
+    fn plan_tick(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
+        let now = self.deps.clock.now();
+        let Some(at) = fusing.book.next_wakeup(now) else { return };
+        if fusing.tick_at.is_some_and(|planned| planned <= at) {
+            return;
+        }
+        fusing.tick_at = Some(at);
+        // A millisecond is the timer's grain.
+        let wait = at.since(now).max(Duration::from_millis(1));
+        myself.send_after(wait, || FusionMessage::Tick);
+    }
+}
