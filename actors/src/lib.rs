@@ -4,8 +4,10 @@
 
 mod ask;
 pub mod duration;
+pub mod fusion;
 pub mod plan;
 mod port;
 mod source;
 mod stage;
 pub mod stages;
+pub mod windows;
