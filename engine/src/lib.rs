@@ -2,6 +2,8 @@
 //!
 //! Never sees a stream's source, an actor or an HTTP server.
 
+pub mod cost;
 mod job;
+pub mod scheduler;
 
 pub use job::{Class, JobEnd, Ticket};
