@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use media::result::{StreamMessage, StreamState};
-use media::{Mono, SourceInfo, StageId};
+use media::{Mono, SourceInfo};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::fusion::{BookSettings, FusionBook, Outcome};
-use crate::plan::{GraphPlan, Input, StreamPlan};
+use crate::fusion::{BookSettings, ExpectedStage, FusionBook, Outcome};
+use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
 use crate::port::{Item, Packet, Payload};
 use crate::stage::StageIo;
 use crate::system::{Deps, Record};
@@ -27,6 +27,8 @@ pub(crate) enum FusionMessage {
     Opened { applies: Vec<bool>, info: SourceInfo },
     /// A window takes no more media.
     Sealed(Seal),
+    /// Windows up to this one that are not sealed never will be.
+    Skipped { last: u64 },
     /// No window follows. Why it failed, if it did.
     SourceEnded { failed: Option<String> },
 }
@@ -41,9 +43,11 @@ pub(crate) struct FusionActor {
 }
 
 pub(crate) struct Fusing {
-    book: FusionBook,
+    /// None until the source is open: then it is known which stages apply.
+    book: Option<FusionBook>,
     /// Per input port, the stage behind it.
-    stages: Vec<StageId>,
+    stages: Vec<StageIndex>,
+    admitted: Mono,
     inputs_ended: usize,
     source_ended: Option<Option<String>>,
     tick_at: Option<Mono>,
@@ -65,26 +69,25 @@ impl Actor for FusionActor {
         _: (),
     ) -> Result<Fusing, ActorProcessingErr> {
         let fuse = self.graph.fuse().ok_or("a graph without `fuse`")?;
-        let settings = self.graph.fuse_settings().ok_or("a graph without `fuse`")?;
-        let stages: Vec<StageId> = self.graph.stages[fuse]
+        let stages: Vec<StageIndex> = self.graph.stages[fuse]
             .inputs
             .iter()
             .filter_map(|input| match input {
-                Input::Stage(at) => Some(self.graph.stages[at.0].id.clone()),
+                Input::Stage(at) => Some(*at),
                 _ => None,
             })
             .collect();
-        let book = FusionBook::new(
-            BookSettings::new(settings, &self.plan),
-            self.plan.id.clone(),
-            &stages,
-            self.deps.alerts.clone(),
-            self.deps.clock.now(),
-        );
         self.io.seat.doorbell.attach(Arc::new(move || {
             let _ = myself.cast(FusionMessage::Wake);
         }));
-        Ok(Fusing { book, stages, inputs_ended: 0, source_ended: None, tick_at: None })
+        Ok(Fusing {
+            book: None,
+            stages,
+            admitted: self.deps.clock.now(),
+            inputs_ended: 0,
+            source_ended: None,
+            tick_at: None,
+        })
     }
 
     async fn handle(
@@ -101,8 +104,8 @@ impl Actor for FusionActor {
             }
             FusionMessage::Tick => fusing.tick_at = None,
             FusionMessage::Opened { applies, info } => {
-                for (stage, applies) in self.graph.stages.iter().zip(applies) {
-                    fusing.book.applies(&stage.id, applies);
+                if fusing.book.is_none() {
+                    fusing.book = Some(self.open_book(fusing, &applies)?);
                 }
                 self.record.update(|status| {
                     status.tracks = info
@@ -111,12 +114,23 @@ impl Actor for FusionActor {
                         .map(|t| format!("{} {}", t.codec, t.detail).trim().to_owned())
                         .collect();
                 });
+                self.drain(fusing);
             }
-            FusionMessage::Sealed(seal) => fusing.book.sealed(now, seal),
+            FusionMessage::Sealed(seal) => {
+                if let Some(book) = &mut fusing.book {
+                    book.sealed(now, seal);
+                }
+            }
+            FusionMessage::Skipped { last } => {
+                if let Some(book) = &mut fusing.book {
+                    book.skipped(last);
+                }
+            }
             FusionMessage::SourceEnded { failed } => fusing.source_ended = Some(failed),
         }
-        self.emit(fusing);
-        if self.is_over(fusing) {
+        let over = self.is_over(fusing);
+        self.emit(fusing, over);
+        if over {
             self.finish(&myself, fusing);
         } else {
             self.plan_tick(&myself, fusing);
@@ -126,24 +140,54 @@ impl Actor for FusionActor {
 }
 
 impl FusionActor {
+    fn open_book(
+        &self,
+        fusing: &Fusing,
+        applies: &[bool],
+    ) -> Result<FusionBook, ActorProcessingErr> {
+        let settings = self.graph.fuse_settings().ok_or("a graph without `fuse`")?;
+        let stages = fusing
+            .stages
+            .iter()
+            .map(|index| {
+                let stage = &self.graph.stages[index.0];
+                ExpectedStage {
+                    index: *index,
+                    id: stage.id.clone(),
+                    output: stage.settings.kind().output,
+                    applies: applies.get(index.0).copied().unwrap_or(true),
+                }
+            })
+            .collect();
+        let settings = BookSettings::new(
+            self.plan.id.clone(),
+            self.deps.hub.run(),
+            settings,
+            self.plan.paced,
+            fusing.admitted,
+            stages,
+        );
+        Ok(FusionBook::new(settings, self.deps.taxonomy.clone(), self.deps.alerts.clone()))
+    }
+
     fn drain(&self, fusing: &mut Fusing) {
-        let ports = &self.io.seat.inputs;
-        for (at, port) in ports.iter().enumerate() {
+        let Some(book) = &mut fusing.book else { return };
+        for (at, port) in self.io.seat.inputs.iter().enumerate() {
+            let stage = fusing.stages[at];
             while let Some(item) = port.pop() {
                 let now = self.deps.clock.now();
-                let stage = &fusing.stages[at];
                 match item {
                     Item::Packet(Packet { window, payload, .. }) => {
                         if let Payload::Observation(observation) = payload {
-                            fusing.book.offer(now, window, stage, observation);
+                            book.offer(now, window, stage, observation);
                         }
                     }
                     Item::Mark(mark) => {
                         let outcome = match mark.outcome {
-                            Ok(()) => Outcome::Answered,
+                            Ok(()) => Outcome::Ok,
                             Err(reason) => Outcome::Missing(reason),
                         };
-                        fusing.book.answered(now, mark.window, stage, outcome, mark.timing);
+                        book.answered(now, mark.window, stage, outcome, mark.timing);
                     }
                     Item::End => fusing.inputs_ended += 1,
                 }
@@ -151,23 +195,33 @@ impl FusionActor {
         }
     }
 
-    fn emit(&self, fusing: &mut Fusing) {
-        let emits = fusing.book.poll(self.deps.clock.now());
+    fn emit(&self, fusing: &mut Fusing, over: bool) {
+        let Some(book) = &mut fusing.book else { return };
+        let now = self.deps.clock.now();
+        let emits = if over { book.close(now) } else { book.poll(now) };
         if emits.is_empty() {
             return;
         }
-        let counts = fusing.book.ledger();
-        self.record.update(|status| status.windows = counts.into());
-        for result in emits {
-            self.deps.hub.publish_result(result);
+        let ledger = book.ledger();
+        self.record.update(|status| {
+            status.windows = ledger.windows;
+            status.observations = ledger.observations;
+            status.revisions = ledger.revisions;
+        });
+        for emit in emits {
+            for fault in emit.rule_faults {
+                tracing::warn!(
+                    stream = %self.plan.id, rule = %fault.rule, message = fault.message,
+                    "alert rule could not be evaluated"
+                );
+            }
+            self.deps.hub.publish_result(emit.result);
         }
     }
 
-    /// Everything that will come has come, and was answered. A revision may still be under way.
+    /// Everything that will come has come. Nothing is waited for any more.
     fn is_over(&self, fusing: &Fusing) -> bool {
-        fusing.source_ended.is_some()
-            && fusing.inputs_ended == self.io.seat.inputs.len()
-            && fusing.book.is_idle()
+        fusing.source_ended.is_some() && fusing.inputs_ended == self.io.seat.inputs.len()
     }
 
     fn finish(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
@@ -193,7 +247,7 @@ impl FusionActor {
 
     fn plan_tick(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
         let now = self.deps.clock.now();
-        let Some(at) = fusing.book.next_wakeup(now) else { return };
+        let Some(at) = fusing.book.as_ref().and_then(|book| book.next_wakeup(now)) else { return };
         if fusing.tick_at.is_some_and(|planned| planned <= at) {
             return;
         }

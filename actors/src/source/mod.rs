@@ -252,6 +252,7 @@ impl SourceActor {
                 }
                 SealerEvent::Skipped { from, to } => {
                     let reason = Some(format!("windows {from} to {to} had no media"));
+                    let _ = self.fusion.cast(FusionMessage::Skipped { last: to });
                     self.say(StreamState::Running, reason, to + 1);
                 }
             }

@@ -8,6 +8,7 @@ use media::result::StreamState;
 use media::{StageId, StreamId, TrackCounts};
 use serde::Serialize;
 
+use crate::fusion::{ObservationCounts, WindowCounts};
 use crate::port::{Port, PortCounts};
 
 /// One stream as it is now.
@@ -21,6 +22,8 @@ pub struct StreamStatus {
     pub state: StreamState,
     /// Why, for people.
     pub reason: Option<String>,
+    /// Tracks that are read.
+    pub tracks: Vec<String>,
     /// Repairs and oddities, each said once.
     pub notes: Vec<String>,
     /// Pictures.
@@ -31,23 +34,12 @@ pub struct StreamStatus {
     pub window_next: u64,
     /// Windows of this stream.
     pub windows: WindowCounts,
-    /// Every edge of its graph.
-    pub edges: Vec<EdgeStatus>,
-}
-
-/// Windows of a stream; `sealed = complete + partial + open`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WindowCounts {
-    /// Sealed so far.
-    pub sealed: u64,
-    /// Answered by every stage in time.
-    pub complete: u64,
-    /// Emitted with something missing.
-    pub partial: u64,
-    /// Sealed and not yet emitted.
-    pub open: u64,
+    /// Observations that reached fusion.
+    pub observations: ObservationCounts,
     /// Corrections sent.
     pub revisions: u64,
+    /// Every edge of its graph.
+    pub edges: Vec<EdgeStatus>,
 }
 
 /// One edge.
@@ -82,11 +74,14 @@ impl Record {
                 uri: media::mask_uri(uri),
                 state: StreamState::Opening,
                 reason: None,
+                tracks: Vec::new(),
                 notes: Vec::new(),
                 video: TrackCounts::default(),
                 audio: TrackCounts::default(),
                 window_next: 0,
                 windows: WindowCounts::default(),
+                observations: ObservationCounts::default(),
+                revisions: 0,
                 edges: Vec::new(),
             }),
             edges: Mutex::new(Vec::new()),

@@ -13,11 +13,12 @@ use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use board::{Board, EdgeStatus, StreamStatus, WindowCounts};
+pub use board::{Board, EdgeStatus, StreamStatus};
 pub(crate) use board::Record;
 pub use root::{AddError, Progress};
 pub(crate) use stream::Spawner;
 
+use crate::fusion::{Alerts, Taxonomy};
 use crate::hub::Hub;
 use crate::models::ModelSet;
 use crate::plan::{GraphPlan, StreamPlan};
@@ -37,6 +38,10 @@ pub struct Deps {
     pub hub: Arc<Hub>,
     /// What is known of every stream.
     pub board: Arc<Board>,
+    /// Labels of all modalities and how they are pooled.
+    pub taxonomy: Arc<Taxonomy>,
+    /// Compiled rules of the `fuse` stage.
+    pub alerts: Arc<Alerts>,
     /// Files processed at the same time; more wait.
     pub files_at_once: usize,
 }
