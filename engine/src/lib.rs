@@ -2,7 +2,9 @@
 //!
 //! Never sees a stream's source, an actor or an HTTP server.
 
+pub mod compute;
 pub mod cost;
+pub mod events;
 mod job;
 pub mod scheduler;
 

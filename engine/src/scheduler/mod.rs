@@ -297,6 +297,18 @@ impl Scheduler {
         ModelKey(index as u32)
     }
 
+    /// Gives a model's place, with its ledger and costs, to its successor of the same name and class. False,
+    /// and nothing done, if it is another model or still has work.
+    pub fn replace_model(&mut self, key: ModelKey, spec: &ModelSpec) -> bool {
+        let Some(model) = self.models.get_mut(key.0 as usize) else { return false };
+        let has_work = model.counts.queued + model.counts.running > 0;
+        if has_work || (&model.spec.name, model.spec.class) != (&spec.name, spec.class) {
+            return false;
+        }
+        model.spec = spec.clone();
+        true
+    }
+
     /// Takes a job in, or says why not.
     pub fn submit(&mut self, now: Mono, spec: JobSpec) -> SubmitOutcome {
         let now = self.advance(now);

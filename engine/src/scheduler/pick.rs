@@ -146,16 +146,15 @@ impl Scheduler {
     /// short pieces, or without deadline while no text is runnable.
     fn place(&self, now: Mono, leader: JobId, job: &Job) -> Fit {
         let model = &self.models[job.model];
-        let is_stuck =
-            |id: &DispatchId| self.running.get(id).is_some_and(|running| running.stuck);
+        let is_stuck = |id: &DispatchId| self.running.get(id).is_some_and(|running| running.stuck);
         let healthy = self.lanes.iter().filter(|l| !l.as_ref().is_some_and(is_stuck)).count();
-        let preferred = self.config.preferred_lane.filter(|lane| {
-            healthy > 1 && !self.lanes[*lane].as_ref().is_some_and(is_stuck)
-        });
+        let preferred = self
+            .config
+            .preferred_lane
+            .filter(|lane| healthy > 1 && !self.lanes[*lane].as_ref().is_some_and(is_stuck));
         let free = |lane: &usize| self.lanes[*lane].is_none();
         let others = (0..self.lanes.len()).filter(|lane| Some(*lane) != preferred).filter(free);
-        let (batch_max, foreign_max) =
-            (self.config.batch_piece_max, self.config.foreign_piece_max);
+        let (batch_max, foreign_max) = (self.config.batch_piece_max, self.config.foreign_piece_max);
         let plan = |lanes, piece_max, undated_only| {
             Fit::Start(Plan { leader, lanes, piece_max, undated_only })
         };
@@ -204,11 +203,13 @@ impl Scheduler {
             let left = r.estimate.unwrap_or_default().saturating_sub(now.since(r.started));
             left.as_micros() as u64 * r.lanes.len() as u64
         };
-        let running = self.running.values().filter(|r| !r.stuck && self.models[r.model].rank == rank);
+        let running =
+            self.running.values().filter(|r| !r.stuck && self.models[r.model].rank == rank);
         let committed_us: u64 = running.map(ahead).sum();
-        let cost = self.jobs.get(&leader).and_then(|job| {
-            self.models[job.model].cost.estimate(now, 1, job.predicted)
-        });
+        let cost = self
+            .jobs
+            .get(&leader)
+            .and_then(|job| self.models[job.model].cost.estimate(now, 1, job.predicted));
         let cost_us = cost.unwrap_or_default().as_micros() as f64 * width as f64;
         let half_us = (cost_us / 2.0).min(full_us / 2.0);
         (class.usage.used_us() + committed_us) as f64 + half_us < target_us
@@ -270,7 +271,8 @@ impl Scheduler {
             let deadline = next.rank().deadline();
             due_first = due_first.into_iter().chain(deadline).min();
             let is_late = due_first.is_some_and(|due| now + cost > due);
-            let is_other = self.jobs.get(&next.job).is_none_or(|j| j.probe || j.predicted.is_some());
+            let is_other =
+                self.jobs.get(&next.job).is_none_or(|j| j.probe || j.predicted.is_some());
             if cost > plan.piece_max
                 || is_late
                 || is_other
