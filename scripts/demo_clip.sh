@@ -12,7 +12,9 @@ LATIN=/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf
 CHINESE=/usr/share/fonts/truetype/wqy/wqy-microhei.ttc
 LENGTH_S=40.5
 
-scripts/media.sh vtest librivox jfk >&2
+for name in vtest/vtest.avi jfk/jfk.wav librivox/transcription; do
+    [ -f "$MEDIA/$name" ] || fail "$MEDIA/$name is missing: run 'make setup', which fetches it"
+done
 
 # Speech: file and the millisecond it starts at, with pauses of under a second between them.
 SENSE="$MEDIA/librivox/sense_and_sensibility_01_austen_64kb"
