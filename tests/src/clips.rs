@@ -33,10 +33,32 @@ pub fn street() -> PathBuf {
     .join(",");
     let graph = format!("[0:v]fps=25,{signs}[v];[1:a]adelay=500,apad,aresample=48000[a]");
     let (video, speech) = (media("vtest/vtest.avi"), media("jfk/jfk.wav"));
-    make("street.mp4", &["-i", &video, "-i", &speech, "-filter_complex", &graph], &[
-        "-map", "[v]", "-map", "[a]", "-t", "12", "-c:v", "libx264", "-preset", "veryfast", "-g",
-        "25", "-pix_fmt", "yuv420p", "-c:a", "aac", "-ac", "1", "-movflags", "+faststart",
-    ])
+    make(
+        "street.mp4",
+        &["-i", &video, "-i", &speech, "-filter_complex", &graph],
+        &[
+            "-map",
+            "[v]",
+            "-map",
+            "[a]",
+            "-t",
+            "12",
+            "-c:v",
+            "libx264",
+            "-preset",
+            "veryfast",
+            "-g",
+            "25",
+            "-pix_fmt",
+            "yuv420p",
+            "-c:a",
+            "aac",
+            "-ac",
+            "1",
+            "-movflags",
+            "+faststart",
+        ],
+    )
 }
 
 /// [`street`] without sound.
@@ -73,10 +95,24 @@ pub fn short(count: usize) -> Vec<PathBuf> {
             let from = format!("{}", i * 3);
             let name = format!("short-{i}.mp4");
             let input = ["-ss", &from, "-i", &video, "-f", "lavfi", "-i", "sine=440:r=48000"];
-            make(&name, &input, &[
-                "-t", "2", "-vf", "fps=25,scale=320:240", "-c:v", "libx264", "-preset",
-                "veryfast", "-pix_fmt", "yuv420p", "-c:a", "aac",
-            ])
+            make(
+                &name,
+                &input,
+                &[
+                    "-t",
+                    "2",
+                    "-vf",
+                    "fps=25,scale=320:240",
+                    "-c:v",
+                    "libx264",
+                    "-preset",
+                    "veryfast",
+                    "-pix_fmt",
+                    "yuv420p",
+                    "-c:a",
+                    "aac",
+                ],
+            )
         })
         .collect()
 }
@@ -105,7 +141,8 @@ pub fn media(file: &str) -> String {
 
 /// The user's cache folder.
 pub fn cache() -> PathBuf {
-    let below = |name: &str, rest: &str| std::env::var_os(name).map(|v| PathBuf::from(v).join(rest));
+    let below =
+        |name: &str, rest: &str| std::env::var_os(name).map(|v| PathBuf::from(v).join(rest));
     below("PIPELINE_CACHE", "")
         .or_else(|| below("XDG_CACHE_HOME", "pipeline"))
         .or_else(|| below("HOME", ".cache/pipeline"))

@@ -18,8 +18,8 @@ stages:
   fused:   { kind: fuse, from: [objects, scenes, screen, safety, speech, tone, meaning], window: 1s }
 ";
 
-/// Eyes and ears without the language model, one-second windows: what a live test can afford on two cores.
-/// `{streams}` is replaced by a list of streams.
+/// Eyes and ears without the language model, one-second windows, streams named in the file: what a live test can
+/// afford on two cores. `{streams}` is to be replaced by a list of streams.
 pub const LIVE: &str = "
 version: 1
 server: {}
@@ -39,4 +39,24 @@ stages:
   frames:  { kind: frames, from: source.video, fps: 2 }
   objects: { kind: detect, from: frames }
   fused:   { kind: fuse, from: objects, window: clip }
+";
+
+/// [`LIVE`] for `--input`.
+pub const LIVE_ON_FILES: &str = "
+version: 1
+server: {}
+stages:
+  frames:  { kind: frames,     from: source.video, fps: 2 }
+  objects: { kind: detect,     from: frames }
+  speech:  { kind: transcribe, from: source.audio }
+  fused:   { kind: fuse, from: [objects, speech], window: 1s }
+";
+
+/// Ears only, one-second windows.
+pub const EARS: &str = "
+version: 1
+server: {}
+stages:
+  speech: { kind: transcribe, from: source.audio }
+  fused:  { kind: fuse, from: speech, window: 1s }
 ";

@@ -195,8 +195,5 @@ impl Finished {
 
 fn send(signal: &str, target: &str) {
     // One that is gone already is fine.
-    let _ = Command::new("kill")
-        .args(["-s", signal, "--", target])
-        .stderr(Stdio::null())
-        .status();
+    let _ = Command::new("kill").args(["-s", signal, "--", target]).stderr(Stdio::null()).status();
 }
