@@ -19,6 +19,7 @@ pub struct Run {
     group: u32,
     port: u16,
     dir: TempDir,
+    feeder: Option<std::process::Child>,
 }
 
 /// What is left of it.
@@ -59,13 +60,15 @@ impl Run {
         std::fs::write(&path, config).expect("the temporary folder takes a file");
         let file = File::open(stdin).unwrap_or_else(|e| panic!("{}: {e}", stdin.display()));
         // Through a pipe: a plain file could be sought in, a camera's output can't.
-        let mut cat = Command::new("cat")
+        let mut feeder = Command::new("cat")
             .stdin(file)
             .stdout(Stdio::piped())
             .spawn()
             .expect("every system has cat");
-        let pipe = cat.stdout.take().expect("it was asked to be piped");
-        Run::spawn(machine, dir, &path, args, pipe.into())
+        let pipe = feeder.stdout.take().expect("it was asked to be piped");
+        let mut run = Run::spawn(machine, dir, &path, args, pipe.into());
+        run.feeder = Some(feeder);
+        run
     }
 
     fn spawn<A: AsRef<OsStr>>(
@@ -93,7 +96,7 @@ impl Run {
             .spawn()
             .expect("the binary starts");
         let group = child.id().expect("it was not waited for yet");
-        Run { child, group, port, dir }
+        Run { child, group, port, dir, feeder: None }
     }
 
     /// Base of its addresses: `127.0.0.1:PORT`.
@@ -167,6 +170,10 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         send("KILL", &format!("-{}", self.group));
+        if let Some(feeder) = &mut self.feeder {
+            let _ = feeder.kill();
+            let _ = feeder.wait();
+        }
     }
 }
 
