@@ -2,6 +2,8 @@
 //!
 //! Never sees a stream's source, an actor or an HTTP server.
 
+pub mod language;
+
 mod job;
 
 pub use job::{Class, JobEnd, Ticket};

@@ -223,6 +223,7 @@ impl LlamaContext {
             )));
         }
         let vocabulary = self.model.vocabulary();
+        let mut lengths: Vec<Option<u32>> = vec![None; self.settings.n_seq as usize];
         for t in tokens {
             let known = usize::try_from(t.token).is_ok_and(|t| t < vocabulary);
             if !known || t.seq >= self.settings.n_seq || t.pos >= self.settings.n_ctx {
@@ -231,6 +232,14 @@ impl LlamaContext {
                     t.token, t.pos, t.seq, self.settings.n_ctx, self.settings.n_seq
                 )));
             }
+            let length = lengths[t.seq as usize].get_or_insert_with(|| self.seq_len(t.seq));
+            if t.pos != *length {
+                return Err(self.model.failed(format!(
+                    "a token at {} of sequence {}, which goes on at {length}",
+                    t.pos, t.seq
+                )));
+            }
+            *length += 1;
         }
         Ok(())
     }
