@@ -5,6 +5,8 @@
 pub mod compute;
 pub mod cost;
 pub mod events;
+pub mod language;
+
 mod job;
 pub mod scheduler;
 
