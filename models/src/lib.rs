@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of who runs a model and when, of actors or of configuration files.
 
+pub mod convert;
 mod model;
 mod runtime;
 
