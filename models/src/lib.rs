@@ -2,9 +2,15 @@
 //!
 //! Knows nothing of who runs a model and when, of actors or of configuration files.
 
+pub mod catalogue;
+pub mod convert;
 pub mod llama;
 mod model;
+mod pull;
 mod runtime;
+pub mod vision;
 
+pub use catalogue::Catalogue;
 pub use model::{Model, ModelError};
+pub use pull::{PullError, PullEvent};
 pub use runtime::{Provider, Runtime};
