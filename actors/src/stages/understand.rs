@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::Class;
 use engine::language::{Meaning, Summary, TextInputs, UnderstandSpec};
 use media::result::{MissingReason, Timing};
-use media::{Mono, Observation, Pts, Understanding};
+use media::{Observation, Pts, Understanding};
 use models::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,7 +197,8 @@ impl UnderstandLogic {
         let (now, later): (Vec<Piece>, Vec<Piece>) =
             std::mem::take(&mut self.fresh).into_iter().partition(|p| p.window <= mark.window);
         self.fresh = later;
-        self.collect_summary(io.clock.now()).await;
+        self.collect_summary().await;
+        self.summarise(io).await;
         let mut timing = None;
         let outcome = if now.is_empty() {
             upstream(&mark)
@@ -317,7 +318,7 @@ impl UnderstandLogic {
         }
     }
 
-    async fn collect_summary(&mut self, _now: Mono) {
+    async fn collect_summary(&mut self) {
         let Some(task) = self.summarising.take_if(|task| task.is_finished()) else { return };
         if let Ok((newest, Ok(summary))) = task.await {
             self.summary = Some((newest, summary));
