@@ -4,11 +4,14 @@
 
 pub mod catalogue;
 pub mod convert;
+mod files;
 pub mod llama;
 mod model;
 mod pull;
 mod runtime;
+pub mod speech;
 pub mod vision;
+pub mod words;
 
 pub use catalogue::Catalogue;
 pub use model::{Model, ModelError};
