@@ -138,10 +138,16 @@ impl Rule {
             }
             Err(panic) => return Err(wrong((1, 1), panic)),
         };
-        let mentions = shape.check(program.expression()).map_err(|found| {
-            let offset = program.source_info().offset_for(found.node).map_or(0, |(start, _)| start);
-            wrong(position(expression, offset as usize), found.message)
-        })?;
+        let at = |node| {
+            let offset = program.source_info().offset_for(node).map_or(0, |(start, _)| start);
+            position(expression, offset as usize)
+        };
+        let mentions = shape
+            .check(program.expression())
+            .map_err(|found| wrong(at(found.node), found.message))?;
+        if let Some((node, function)) = mentions.functions.iter().find(|(_, f)| !declared(env, f)) {
+            return Err(wrong(at(*node), format!("there is no function `{function}`")));
+        }
         let rule = Rule { name: name.into(), program, mentions };
         rule.try_sample(env, shape).map_err(|message| wrong((1, 1), message))?;
         Ok(rule)
@@ -186,6 +192,11 @@ impl Rule {
             _ => result.window.start_ms,
         }
     }
+}
+
+/// The interpreter has no list to ask, but refuses to declare a name twice.
+fn declared(env: &Arc<Env>, function: &str) -> bool {
+    Context::with_env(env.clone()).add_function(function, || true).is_err()
 }
 
 /// The interpreter is third-party code that unwraps in places: a rule must not take the stream down with it.

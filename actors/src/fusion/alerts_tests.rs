@@ -109,8 +109,8 @@ fn every_mistake_is_found_before_the_start_with_its_place() {
         ("vision.objects.size(", 0, ""),
         ("vision.objects.size()", 1, "it yields int, expected true or false"),
         ("vision.objects > 6", 1, "no matching overload"),
-        ("vision.objects.sized() > 6", 1, "sized"),
-        ("status == 'partial' && nothing(1)", 1, "nothing"),
+        ("vision.objects.sized() > 6", 0, "there is no function `sized`"),
+        ("status == 'partial' && nothing(1)", 0, "there is no function `nothing`"),
         (
             "vision.objects.all(a, vision.objects.all(b, vision.objects.all(c, a == c)))",
             0,

@@ -69,13 +69,13 @@ impl Objects {
             }
             object.score = object.score.clamp(0.0, 1.0);
             match object.track {
-                Some(track) => match self.tracked.get_mut(&track) {
-                    Some(have) => have.extend(ms, &object),
-                    None if self.make_room(object.score) => {
+                Some(track) => {
+                    if let Some(have) = self.tracked.get_mut(&track) {
+                        have.extend(ms, &object);
+                    } else if self.make_room(object.score) {
                         self.tracked.insert(track, Sighting::new(ms, &object));
                     }
-                    None => {}
-                },
+                }
                 None => match self.same_untracked(&object, &taken) {
                     Some(i) => {
                         self.untracked[i].extend(ms, &object);

@@ -33,6 +33,8 @@ pub(super) struct Mentions {
     pub(super) variables: BTreeSet<&'static str>,
     /// Whether it asks for `vision.safety`.
     pub(super) safety: bool,
+    /// Functions it calls, with the node of the call; operators left out.
+    pub(super) functions: Vec<(u64, String)>,
 }
 
 /// JSON Schema of a result.
@@ -227,6 +229,9 @@ impl<'s, 'e> Checker<'s, 'e> {
     fn call(&mut self, node: u64, call: &'e CallExpr) -> Result<Option<Node<'s>>, Mistake> {
         if let Some(target) = &call.target {
             self.infer(target)?;
+        }
+        if call.func_name.starts_with(char::is_alphabetic) {
+            self.mentions.functions.push((node, call.func_name.clone()));
         }
         if call.func_name != cel::common::ast::operators::INDEX {
             return self.each(&call.args);

@@ -37,6 +37,7 @@ impl Screen {
             line.score = line.score.clamp(0.0, 1.0);
             let same =
                 |have: &&mut Line| have.key == key && have.last_rect.iou(line.rect) >= SAME_IOU_MIN;
+            let room = self.0.len() < LINES_MAX;
             match self.0.iter_mut().find(same) {
                 Some(have) => {
                     have.last_rect = line.rect;
@@ -44,7 +45,7 @@ impl Screen {
                         have.best = line;
                     }
                 }
-                None if self.0.len() < LINES_MAX => {
+                None if room => {
                     self.0.push(Line { key, last_rect: line.rect, best: line });
                 }
                 None => {}

@@ -103,11 +103,12 @@ impl WindowContents {
         if !segment.confidence.is_finite() {
             segment.confidence = 0.0;
         }
+        let room = self.speech.len() < UTTERANCES_MAX;
         match self.speech.get_mut(&segment.utterance) {
             // A running version that was overtaken by its final one says nothing new.
             Some(have) if have.is_final => {}
             Some(have) => *have = segment,
-            None if self.speech.len() < UTTERANCES_MAX || segment.is_final => {
+            None if room || segment.is_final => {
                 self.speech.insert(segment.utterance, segment);
                 if self.speech.len() > UTTERANCES_MAX {
                     self.drop_a_running_utterance();

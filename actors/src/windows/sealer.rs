@@ -36,8 +36,11 @@ pub struct SealerSettings {
     pub track_idle: Duration,
     /// Unpaced: a track this far behind the furthest one holds nothing open.
     pub skew_max: Duration,
-    /// Paced: sealed to deadline.
+    /// Paced: time for the answer. Counted from the seal and from the window's end on air, whichever ends
+    /// first, but a window sealed late by grace keeps half of it.
     pub budget: Duration,
+    /// Paced: delay that the decoder states; the window's end counts as on air this much later.
+    pub decode_delay: Duration,
     /// Unpaced: admission to deadline, when one was asked for.
     pub clip_budget: Option<Duration>,
 }
@@ -53,6 +56,7 @@ impl SealerSettings {
             track_idle: fuse.track_idle,
             skew_max: Duration::from_secs(10),
             budget: fuse.budget,
+            decode_delay: Duration::ZERO,
             clip_budget: stream.clip_budget,
         }
     }
@@ -415,19 +419,19 @@ impl Sealer {
         // Only the end of the stream seals a window whose span is not over.
         let media_ms = self.media_end.ms() + i64::from(self.media_end.0.rem_euclid(1_000) != 0);
         let end_ms = if stream_over { nominal_ms.min(media_ms) } else { nominal_ms };
+        let air_end =
+            self.settings.paced.then(|| self.on_air(end_ms.saturating_mul(1_000))).flatten();
         let deadline = if self.settings.paced {
-            Some(sealed_at + self.settings.budget)
+            let (budget, delay) = (self.settings.budget, self.settings.decode_delay);
+            let by_age = air_end.map_or(sealed_at, |air_end| air_end + delay) + budget;
+            Some(by_age.clamp(sealed_at + budget / 2, sealed_at + budget))
         } else {
             self.settings.clip_budget.map(|budget| self.admitted + budget)
         };
         self.events.push_back(SealerEvent::Sealed(Seal {
             window: Window { index, start_ms, end_ms },
             sealed_at,
-            air_end: self
-                .settings
-                .paced
-                .then(|| self.on_air(end_ms.saturating_mul(1_000)))
-                .flatten(),
+            air_end,
             deadline,
         }));
         self.next = index.saturating_add(1);

@@ -18,6 +18,7 @@ fn settings(paced: bool) -> SealerSettings {
         track_idle: Duration::from_secs(2),
         skew_max: Duration::from_secs(10),
         budget: Duration::from_millis(500),
+        decode_delay: Duration::ZERO,
         clip_budget: None,
     }
 }
@@ -58,7 +59,24 @@ fn sealed_when_the_slower_track_is_past_the_end() {
     assert_eq!((seal.window.index, seal.window.start_ms, seal.window.end_ms), (0, 0, 1_000));
     assert_eq!(seal.sealed_at, ms(1_120));
     assert_eq!(seal.air_end, Some(ms(1_100)), "the smallest arrival - pts is 100 ms");
-    assert_eq!(seal.deadline, Some(ms(1_620)));
+    assert_eq!(seal.deadline, Some(ms(1_600)), "budget after the end was on air");
+}
+
+#[test]
+fn the_budget_binds_latency_and_age_but_leaves_time_to_answer() {
+    let deadline = |decode_delay, grace| {
+        let mut late = settings(true);
+        late.decode_delay = Duration::from_millis(decode_delay);
+        late.seal_grace = Duration::from_millis(grace);
+        let mut sealer = Sealer::new(late, ms(0));
+        sealer.delivered(VIDEO, at(0), ms(0), ms(0));
+        sealer.tick(ms(2_000));
+        seals(&mut sealer)[0].deadline
+    };
+    assert_eq!(deadline(0, 200), Some(ms(1_500)), "500 ms after its end");
+    assert_eq!(deadline(100, 200), Some(ms(1_600)), "the decoder's delay doesn't count");
+    assert_eq!(deadline(900, 200), Some(ms(1_700)), "500 ms after the seal");
+    assert_eq!(deadline(0, 600), Some(ms(1_850)), "half of it is left");
 }
 
 #[test]
