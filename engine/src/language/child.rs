@@ -214,9 +214,9 @@ impl Front {
         loop {
             match wire::read::<ToChild>(&mut from) {
                 Ok(Incoming::Message(message)) => self.handle(message),
-                Ok(Incoming::Garbage(detail)) => {
+                Ok(Incoming::Garbage { id, detail }) => {
                     let error = BackendError::BadRequest { detail };
-                    self.answer(FromChild::Error { id: None, error });
+                    self.answer(FromChild::Error { id, error });
                 }
                 Ok(Incoming::End) => return Ok(()),
                 Err(e) => {

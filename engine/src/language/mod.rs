@@ -2,12 +2,14 @@
 
 mod backend;
 mod child;
+mod embedded;
 mod inbox;
 mod plan;
 mod prefix;
 mod sample;
 mod serve;
 mod stop;
+mod supervise;
 mod task;
 mod wire;
 
@@ -15,4 +17,5 @@ pub use backend::{
     Answer, BackendError, Constraint, CostHint, Delta, EngineStats, Finish, GenerateRequest,
     Generation, Health, LanguageBackend, Part, Prompt, Score, ScoreRequest, Usage,
 };
+pub use embedded::{EmbeddedBackend, EmbeddedConfig};
 pub use child::{ChildArgs, run_child};

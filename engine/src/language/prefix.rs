@@ -83,6 +83,11 @@ impl Prefixes {
         self.kept.len()
     }
 
+    /// Cells of those with users.
+    pub(super) fn cells_shared(&self) -> usize {
+        self.kept.iter().filter(|k| k.users > 0).map(|k| k.tokens.len()).sum()
+    }
+
     /// Cells they hold.
     pub(super) fn cells(&self) -> usize {
         self.kept.iter().map(|k| k.tokens.len()).sum()

@@ -148,21 +148,26 @@ impl Engine {
         if self.running.len() + reserved >= self.places.slots && !self.running.is_empty() {
             return false;
         }
+        let cells = self.stats.cells as usize;
         task.shared = self.prefixes.acquire(&task.tokens);
-        loop {
-            let own = task.reserve - task.shared.map_or(0, |s| s.len);
-            if self.cells_used() + own <= self.stats.cells as usize {
-                return true;
-            }
-            if let Some(seq) = self.prefixes.evict() {
-                self.ctx.seq_cut(seq, 0);
-                self.free.push(seq);
-            } else if let Some(shared) = task.shared.take() {
+        let fits_without_unused = |engine: &Self, task: &Task| {
+            engine.cells_running() + engine.prefixes.cells_shared() + task.cells() <= cells
+        };
+        if !fits_without_unused(self, task) {
+            // A long prefix of which little is shared may cost more than it saves.
+            if let Some(shared) = task.shared.take() {
                 self.prefixes.release(shared.key);
-            } else {
+            }
+            if !fits_without_unused(self, task) {
                 return false;
             }
         }
+        while self.cells_used() + task.cells() > cells {
+            let Some(seq) = self.prefixes.evict() else { return false };
+            self.ctx.seq_cut(seq, 0);
+            self.free.push(seq);
+        }
+        true
     }
 
     /// Gives the task its sequence.
@@ -207,9 +212,12 @@ impl Engine {
         task
     }
 
+    fn cells_running(&self) -> usize {
+        self.running.iter().map(Task::cells).sum()
+    }
+
     fn cells_used(&self) -> usize {
-        let own = |t: &Task| t.reserve.saturating_sub(t.shared.map_or(0, |s| s.len));
-        self.running.iter().map(own).sum::<usize>() + self.prefixes.cells()
+        self.cells_running() + self.prefixes.cells()
     }
 
     fn step(&mut self) {

@@ -232,7 +232,12 @@ impl Task {
         Ok(())
     }
 
-    /// Whether its prompt and all it generated is computed, so that a score can go to its continuations.
+    /// Cells promised to it alone.
+    pub(super) fn cells(&self) -> usize {
+        self.reserve.saturating_sub(self.shared.map_or(0, |s| s.len))
+    }
+
+    /// Tokens that are not computed yet.
     pub(super) fn behind(&self) -> usize {
         self.tokens.len() - self.computed
     }

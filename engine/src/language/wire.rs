@@ -65,7 +65,12 @@ pub(super) enum Incoming<T> {
     /// A message.
     Message(T),
     /// A frame that is no message, and why. The next frame can be read.
-    Garbage(String),
+    Garbage {
+        /// The request it names, if that much can be read.
+        id: Option<u64>,
+        /// What was found.
+        detail: String,
+    },
     /// The other side is gone.
     End,
 }
@@ -98,8 +103,17 @@ pub(super) fn length(head: [u8; 4]) -> io::Result<usize> {
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Incoming<T> {
     match serde_json::from_slice(body) {
         Ok(message) => Incoming::Message(message),
-        Err(e) => Incoming::Garbage(format!("frame of {} bytes: {e}", body.len())),
+        Err(e) => Incoming::Garbage {
+            id: serde_json::from_slice::<Named>(body).ok().map(|named| named.id),
+            detail: format!("frame of {} bytes: {e}", body.len()),
+        },
     }
+}
+
+/// What every request has, so that a wrong one can be answered.
+#[derive(Deserialize)]
+struct Named {
+    id: u64,
 }
 
 fn too_long(length: usize) -> io::Error {
@@ -131,16 +145,22 @@ mod tests {
         bytes.extend(encode(&ToChild::Health { id: 1 }).unwrap());
         bytes.extend([9, 0, 0, 0, b'{']);
         let mut from = bytes.as_slice();
-        assert!(matches!(read::<ToChild>(&mut from).unwrap(), Incoming::Garbage(_)));
+        assert!(matches!(read::<ToChild>(&mut from).unwrap(), Incoming::Garbage { id: None, .. }));
         assert_eq!(read(&mut from).unwrap(), Incoming::Message(ToChild::Health { id: 1 }));
         assert_eq!(read::<ToChild>(&mut from).unwrap(), Incoming::End);
+    }
+
+    #[test]
+    fn a_request_with_a_wrong_field_still_names_itself() {
+        let body = br#"{"op":"generate","id":7,"request":{"temperature":null}}"#;
+        assert!(matches!(decode::<ToChild>(body), Incoming::Garbage { id: Some(7), .. }));
     }
 
     proptest! {
         #[test]
         fn any_bytes_end_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let mut from = bytes.as_slice();
-            while let Ok(Incoming::Message(_) | Incoming::Garbage(_)) = read::<ToChild>(&mut from) {}
+            while let Ok(Incoming::Message(_) | Incoming::Garbage { .. }) = read::<ToChild>(&mut from) {}
         }
     }
 }
