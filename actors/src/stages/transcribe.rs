@@ -7,7 +7,7 @@ use media::result::MissingReason;
 use media::{Mono, Observation, Pts, Samples, SpeechSegment};
 use models::speech::{
     ActivityInput, ActivityOutput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings, SpeechEvent,
-    SpeechInput, Transcript, Utterance, VoiceState,
+    SpeechInput, TOKENS_PER_S_MAX, Transcript, Utterance, VoiceState,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ impl Default for TranscribeSettings {
     }
 }
 
+/// What the catalogue's speech models know.
+const LANGUAGE: &str = "en";
 /// Chunks gathered before voice activity is asked, unless a window ends: 128 ms of sound for one lease.
 const GATHERED: usize = 4;
 
@@ -98,7 +100,7 @@ impl TranscribeLogic {
                 utterance_ms_max: settings.utterance_ms_max,
                 pause_ms: settings.pause_ms,
             }),
-            language: LanguageTracker::new(language),
+            language: LanguageTracker::new(LANGUAGE, language.as_deref()),
             tally: Tally::default(),
         }
     }
@@ -161,9 +163,13 @@ impl TranscribeLogic {
         pcm: Arc<[f32]>,
         is_final: bool,
     ) -> Option<SpeechSegment> {
-        let asked = self.transcriber.ask(io.ticket(deadline), SpeechInput::new(pcm)).await;
+        let asked = self.transcriber.ask(io.ticket(deadline), SpeechInput { pcm, tokens_per_s_max: TOKENS_PER_S_MAX }).await;
         let transcript = self.tally.take(asked)?;
-        let verdict = self.language.hear(&transcript, end - start, is_final);
+        let verdict = if is_final {
+            self.language.observe(&transcript)
+        } else {
+            self.language.judge(&transcript)
+        };
         if !verdict.supported {
             self.tally.miss_always(MissingReason::UnsupportedLanguage);
             return None;

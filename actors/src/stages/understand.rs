@@ -295,7 +295,7 @@ impl UnderstandLogic {
         TextInputs {
             title: self.given.title.clone(),
             description: self.given.description.clone(),
-            language: words::language_of_text(&all),
+            language: words::language_of_text(&all).map(|found| found.language.to_owned()),
             transcript,
             screen,
             subtitles: subtitles.join(" "),
