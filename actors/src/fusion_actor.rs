@@ -161,7 +161,7 @@ impl FusionActor {
             .collect();
         let settings = BookSettings::new(
             self.plan.id.clone(),
-            self.deps.hub.run(),
+            self.deps.hub.run().clone(),
             settings,
             self.plan.paced,
             fusing.admitted,
@@ -215,7 +215,9 @@ impl FusionActor {
                     "alert rule could not be evaluated"
                 );
             }
-            self.deps.hub.publish_result(emit.result);
+            if let Err(error) = self.deps.hub.publish_result(emit.result) {
+                tracing::error!(stream = %self.plan.id, %error, "result can't be written");
+            }
         }
     }
 
@@ -233,7 +235,8 @@ impl FusionActor {
             status.reason.clone_from(&failed);
             window_next = status.window_next;
         });
-        self.deps.hub.publish_state(StreamMessage {
+        // A state is a few plain fields: writing it can't fail.
+        let _ = self.deps.hub.publish_state(StreamMessage {
             schema: "stream/1".into(),
             run: "".into(),
             seq: 0,

@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Class, Compute, JobEnd, ModelHandle, Ticket};
+use engine::compute::{Compute, ModelHandle};
+use engine::{Class, JobEnd, Ticket};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use media::{Detection, Frame, Scored};
-use models::speech::{ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity};
-use models::vision::{
+use ::models::speech::{ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity};
+use ::models::vision::{
     Crop, Detector, ReadText, Safety, SceneClassifier, TextDetector, TextRecognizer, TextRegion,
 };
-use models::{Model, ModelError, Runtime};
+use ::models::{Model, ModelError, Runtime};
 
 use crate::ask::{Ask, Asked};
 use crate::plan::GraphPlan;
 use crate::stages::Settings;
-use crate::text::TextModel;
+use crate::text::AskedText;
 
 /// Where weights are found and what runs them.
 pub struct Library {
@@ -38,7 +39,7 @@ pub struct ModelSet {
     safety: BTreeMap<String, Asked<Frame, f32>>,
     readers: BTreeMap<String, (AskRegions, AskReading)>,
     listeners: BTreeMap<String, (Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>)>,
-    texts: BTreeMap<String, Arc<TextModel>>,
+    texts: BTreeMap<String, AskedText>,
 }
 
 const VOICE_ACTIVITY: &str = "silero-vad-v6";
@@ -52,7 +53,7 @@ impl ModelSet {
         graph: &GraphPlan,
         library: &Arc<Library>,
         compute: &Compute,
-        texts: BTreeMap<String, Arc<TextModel>>,
+        texts: BTreeMap<String, AskedText>,
     ) -> Result<ModelSet, ModelError> {
         let mut set = ModelSet { texts, ..ModelSet::default() };
         for stage in &graph.stages {
@@ -117,7 +118,7 @@ impl ModelSet {
         get(&self.listeners, name)
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<Arc<TextModel>, ModelError> {
+    pub(crate) fn text(&self, name: &str) -> Result<AskedText, ModelError> {
         get(&self.texts, name)
     }
 }

@@ -285,7 +285,8 @@ impl SourceActor {
             status.reason.clone_from(&reason);
             status.window_next = window_next;
         });
-        self.deps.hub.publish_state(StreamMessage {
+        // A state is a few plain fields: writing it can't fail.
+        let _ = self.deps.hub.publish_state(StreamMessage {
             schema: "stream/1".into(),
             run: "".into(),
             seq: 0,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use engine::{Class, JobEnd, Ticket};
 use futures_util::future::BoxFuture;
 use media::{Detection, Frame, Observation, Pts};
-use models::vision::Tracker;
+use ::models::vision::Tracker;
 
 use super::ordered::FrameStage;
 use super::thin::Thinner;

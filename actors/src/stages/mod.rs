@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use engine::Class;
 use futures_util::FutureExt;
-use models::ModelError;
+use ::models::ModelError;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use media::{Observation, Pts};
-use models::words;
+use ::models::words;
 
 use crate::port::{Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic, upstream};

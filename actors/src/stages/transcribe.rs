@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Class, JobEnd};
 use media::result::MissingReason;
 use media::{Mono, Observation, Pts, Samples, SpeechSegment};
-use models::speech::{
+use ::models::speech::{
     ActivityInput, ActivityOutput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings, SpeechEvent,
     SpeechInput, TOKENS_PER_S_MAX, Transcript, Utterance, VoiceState,
 };

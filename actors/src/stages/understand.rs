@@ -8,7 +8,7 @@ use engine::Class;
 use engine::language::{Meaning, Summary, TextInputs, UnderstandSpec};
 use media::result::{MissingReason, Timing};
 use media::{Observation, Pts, Understanding};
-use models::words;
+use ::models::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

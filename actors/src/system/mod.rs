@@ -7,7 +7,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Compute;
+use engine::compute::Compute;
 use media::{Clock, Opener, StreamId};
 use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ pub struct Deps {
     /// Answers questions.
     pub models: ModelSet,
     /// Takes results to subscribers.
-    pub hub: Arc<Hub>,
+    pub hub: Hub,
     /// What is known of every stream.
     pub board: Arc<Board>,
     /// Labels of all modalities and how they are pooled.
