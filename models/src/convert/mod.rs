@@ -71,6 +71,18 @@ pub fn minilm_l6(safetensors: &Path, onnx: &Path) -> Result<(), ConvertError> {
     write(onnx, &minilm::convert(&safetensors::Tensors::parse(&bytes)?)?)
 }
 
+/// A GGUF file of any quantisation to Q8_0, the fastest that stays right on the processors this runs on.
+///
+/// # Errors
+/// [`ConvertError`], with what llama.cpp said.
+pub fn gguf_q8(source: &Path, gguf: &Path) -> Result<(), ConvertError> {
+    crate::llama::requantise(source, gguf).map_err(|e| ConvertError::Format {
+        what: source.display().to_string(),
+        found: e.to_string(),
+        expected: "a GGUF file that llama.cpp can requantise".into(),
+    })
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {
     fs::read(path)
         .map_err(|e| ConvertError::File { path: path.display().to_string(), detail: e.to_string() })

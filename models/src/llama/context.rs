@@ -217,10 +217,9 @@ impl LlamaContext {
     fn check(&self, tokens: &[BatchToken]) -> Result<(), ModelError> {
         let n_batch = self.settings.n_batch as usize;
         if tokens.is_empty() || tokens.len() > n_batch {
-            return Err(self.model.failed(format!(
-                "a batch of {} tokens, expected 1 to {n_batch}",
-                tokens.len()
-            )));
+            return Err(self
+                .model
+                .failed(format!("a batch of {} tokens, expected 1 to {n_batch}", tokens.len())));
         }
         let vocabulary = self.model.vocabulary();
         let mut lengths: Vec<Option<u32>> = vec![None; self.settings.n_seq as usize];
