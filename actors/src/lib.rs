@@ -3,5 +3,6 @@
 //! Knows nothing of ffmpeg, model internals or configuration syntax.
 
 pub mod duration;
+pub mod hub;
 pub mod plan;
 pub mod stages;
