@@ -8,6 +8,7 @@ pub mod fusion;
 mod fusion_actor;
 pub mod hub;
 mod models;
+pub mod hub;
 pub mod plan;
 mod port;
 mod source;
