@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use ffmpeg_next as ff;
 use ff::ffi;
+use ffmpeg_next as ff;
 
 /// Width and height that the container declares; 0 when unknown.
 pub(super) fn picture_size(stream: &ff::Stream<'_>) -> (u32, u32) {
@@ -25,6 +25,13 @@ pub(super) fn discard(input: &mut ff::format::context::Input, index: usize) {
         // SAFETY: the stream belongs to the open input; `discard` is read by the demuxer at the next packet.
         unsafe { (*stream.as_mut_ptr()).discard = ffi::AVDiscard::AVDISCARD_ALL };
     }
+}
+
+/// Whether the container wants a packet decoded but not shown.
+pub(super) fn is_unseen(packet: &ff::Packet) -> bool {
+    use ff::packet::Ref;
+    // SAFETY: the packet is initialised for as long as it is borrowed; `flags` is a plain number.
+    unsafe { (*packet.as_ptr()).flags & ffi::AV_PKT_FLAG_DISCARD != 0 }
 }
 
 /// A metadata value of the container; bytes that are no UTF-8 are replaced.

@@ -155,11 +155,7 @@ impl Drop for FfmpegReader {
 }
 
 impl FfmpegReader {
-    fn open(
-        spec: &SourceSpec,
-        clock: Arc<dyn Clock>,
-        cancel: Cancel,
-    ) -> Result<Self, MediaError> {
+    fn open(spec: &SourceSpec, clock: Arc<dyn Clock>, cancel: Cancel) -> Result<Self, MediaError> {
         let name = Name { uri: mask_uri(&spec.uri), live: spec.is_live() };
         let guard = Guard::new(clock.clone(), cancel);
         let mut input = open::open(spec, &name, &guard)?;
@@ -208,9 +204,14 @@ impl FfmpegReader {
         let mut info = SourceInfo {
             tracks: Vec::new(),
             duration: u64::try_from(input.duration()).ok().map(Duration::from_micros),
-            title: text_of(&input, &[c"title"]),
-            description: text_of(&input, &[c"description", c"synopsis", c"comment"]),
+            title: None,
+            description: None,
         };
+        // A camera's session name says nothing of what it sees.
+        if !name.live {
+            info.title = text_of(&input, &[c"title"]);
+            info.description = text_of(&input, &[c"description", c"synopsis", c"comment"]);
+        }
         let mut list = |base: &Base, detail: &dyn Fn(&ff::Stream<'_>) -> String| {
             if let Some(stream) = input.stream(base.index) {
                 let codec = stream.parameters().id().name().to_owned();

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::source::{TrackKind, Unit};
 
-/// Kinds of note. Each is said at most once for each track.
+/// Kinds of note. Each is said at most once for each track, a clock jump once for the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Note {
     /// There are no times: they are made from the rate.
@@ -52,12 +52,14 @@ impl Outbox {
 
     /// Says `text` if nothing of this kind was said of this track yet.
     pub(super) fn note(&mut self, kind: Note, track: TrackKind, text: impl FnOnce() -> String) {
+        // All tracks of a source share its clock.
+        let (track, name) = match track {
+            _ if kind == Note::ClockJump => (TrackKind::Video, "source"),
+            TrackKind::Video => (track, "video"),
+            TrackKind::Audio => (track, "audio"),
+            TrackKind::Subtitle => (track, "subtitle"),
+        };
         if self.said.insert((kind, track)) {
-            let name = match track {
-                TrackKind::Video => "video",
-                TrackKind::Audio => "audio",
-                TrackKind::Subtitle => "subtitle",
-            };
             self.push(Unit::Note(format!("{name}: {}", text())));
         }
     }
@@ -71,6 +73,7 @@ mod tests {
     fn each_kind_is_said_once_for_each_track() {
         let mut outbox = Outbox::default();
         for track in [TrackKind::Video, TrackKind::Video, TrackKind::Audio] {
+            outbox.note(Note::SoundGap, track, || "gap".to_owned());
             outbox.note(Note::ClockJump, track, || "jumped".to_owned());
         }
         let said: Vec<String> = std::iter::from_fn(|| outbox.pop())
@@ -79,6 +82,6 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(said, ["video: jumped", "audio: jumped"]);
+        assert_eq!(said, ["video: gap", "source: jumped", "audio: gap"]);
     }
 }

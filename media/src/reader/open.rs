@@ -63,8 +63,10 @@ pub(super) fn open(
             // The guard decides; this only keeps ffmpeg from waiting longer between two looks at it.
             let timeout_us = spec.open_timeout.max(spec.read_timeout).as_micros();
             options.set("timeout", &timeout_us.to_string());
-            options.set("fflags", "nobuffer");
             options.set("analyzeduration", ANALYSE_LIVE_US);
+            // Otherwise opening watches 20 pictures to guess their rate, and what arrives meanwhile is either
+            // late or (fflags=nobuffer) thrown away together with its keyframe.
+            options.set("fpsprobesize", "0");
             ff::format::input_with_interrupt_and_dictionary(url, poll, options)
         }
         Place::File(path) => {
@@ -75,9 +77,7 @@ pub(super) fn open(
             ff::format::input_with_interrupt_and_dictionary(&url, poll, options)
         }
         Place::Stdin => from_pipe(Pipe::stdin(guard.clone()), name, options, poll)?,
-        Place::Pipe(path) => {
-            from_pipe(Pipe::open(&path, guard.clone()), name, options, poll)?
-        }
+        Place::Pipe(path) => from_pipe(Pipe::open(&path, guard.clone()), name, options, poll)?,
     };
     let stopped = name.stopped(guard, "opening", spec.open_timeout);
     match (opened, stopped) {
@@ -95,9 +95,8 @@ fn from_pipe(
 ) -> Result<Result<Input, ff::Error>, MediaError> {
     options.set("protocol_whitelist", "none");
     let pipe = pipe.map_err(|e| not_found(name, &e))?;
-    Ok(StreamIo::from_read(pipe).and_then(|io| {
-        ff::format::input_from_stream_with_interrupt(io, None, Some(options), poll)
-    }))
+    Ok(StreamIo::from_read(pipe)
+        .and_then(|io| ff::format::input_from_stream_with_interrupt(io, None, Some(options), poll)))
 }
 
 fn place<'a>(uri: &'a str, name: &Name) -> Result<Place<'a>, MediaError> {

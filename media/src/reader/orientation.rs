@@ -17,7 +17,8 @@ impl Orientation {
     /// From the 36 bytes of a display matrix (ISO 14496-12 `tkhd`: a b u c d v x y w, 16.16 fixed point, in the
     /// machine's byte order). None for turns that are no multiple of 90 degrees and for broken matrices.
     pub(super) fn from_matrix(bytes: &[u8]) -> Option<Self> {
-        let mut entries = bytes.chunks_exact(4).map(|b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        let mut entries =
+            bytes.chunks_exact(4).map(|b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
         let [a, b, _, c, d] = std::array::from_fn(|_| entries.next().unwrap_or(0));
         // Scaling in the matrix is ignored: only the direction of each axis counts.
         let unit = |major: i32, minor: i32| {

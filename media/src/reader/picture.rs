@@ -80,8 +80,8 @@ fn fit(width: u32, height: u32, side_max: u32) -> (u32, u32) {
         return (width, height);
     }
     let scaled = |side: u32| {
-        let exact = (u64::from(side) * u64::from(side_max) + u64::from(longest) / 2)
-            / u64::from(longest);
+        let exact =
+            (u64::from(side) * u64::from(side_max) + u64::from(longest) / 2) / u64::from(longest);
         (exact as u32).clamp(1, side_max)
     };
     (scaled(width), scaled(height))

@@ -1,7 +1,10 @@
 //! Reads pipes (standard input, named pipes) so that waiting for the writer ends when the guard says so: the
 //! system's own `read` would block beyond any limit.
 
-#![expect(unsafe_code, reason = "poll(2) and descriptor flags have no safe form in the standard library")]
+#![expect(
+    unsafe_code,
+    reason = "poll(2) and descriptor flags have no safe form in the standard library"
+)]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

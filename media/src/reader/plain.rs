@@ -46,7 +46,10 @@ mod tests {
     fn markup_goes_and_words_stay() {
         for (line, want) in [
             ("0,0,Default,,0,0,0,,Hello, world", "Hello, world"),
-            (r"1,0,Default,,0,0,0,,{\i1}To the left{\i0}\NTo the right", "To the left\nTo the right"),
+            (
+                r"1,0,Default,,0,0,0,,{\i1}To the left{\i0}\NTo the right",
+                "To the left\nTo the right",
+            ),
             (r"2,0,Default,,0,0,0,,a\hb \N \N c", "a b\nc"),
             ("3,0,Default,,0,0,0,,brace { left open", "brace { left open"),
             ("no fields", "no fields"),

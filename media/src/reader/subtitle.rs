@@ -66,7 +66,11 @@ impl SubtitleTrack {
         };
         self.last = start;
         self.base.handed_out(start);
-        out.push(Unit::Subtitle(Subtitle { span: Span { start, end: pts.max(start) + shown }, arrival, text }));
+        out.push(Unit::Subtitle(Subtitle {
+            span: Span { start, end: pts.max(start) + shown },
+            arrival,
+            text,
+        }));
     }
 
     /// The other tracks have come this far; containers keep text beside them.

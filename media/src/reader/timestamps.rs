@@ -293,10 +293,7 @@ mod tests {
         let (mut timeline, mut track) = (Timeline::new(true, None), TrackClock::new(40_000));
         timeline.place(&mut track, claim(0));
         let stalled = Claim { elapsed_us: 25_000_000, ..claim(25_000_000) };
-        assert_eq!(
-            timeline.place(&mut track, stalled),
-            Placed { pts: Pts(25_000_000), fix: None }
-        );
+        assert_eq!(timeline.place(&mut track, stalled), Placed { pts: Pts(25_000_000), fix: None });
         let jumped = timeline.place(&mut track, claim(50_000_000));
         assert_eq!(jumped.pts, Pts(25_040_000));
     }

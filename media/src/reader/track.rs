@@ -14,8 +14,10 @@ use crate::time::{Mono, Pts};
 
 /// Media time between two progress reports of a track.
 const PROGRESS_APART_US: i64 = 100_000;
-/// Packets whose arrival is remembered; decoders hold back at most 16 pictures.
-const ARRIVALS_MAX: usize = 64;
+/// Frames without a time that are worth a note.
+const UNTIMED_NOTED: u32 = 5;
+/// Packets that are remembered; decoders hold back at most 16 pictures.
+const PACKETS_MAX: usize = 64;
 
 /// Stream indexes of the tracks that were chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,10 +86,7 @@ pub(super) fn choose(input: &Input) -> Chosen {
 
 fn is_text(id: ff::codec::Id) -> bool {
     use ff::codec::Id;
-    matches!(
-        id,
-        Id::MOV_TEXT | Id::SUBRIP | Id::SRT | Id::TEXT | Id::ASS | Id::SSA | Id::WEBVTT
-    )
+    matches!(id, Id::MOV_TEXT | Id::SUBRIP | Id::SRT | Id::TEXT | Id::ASS | Id::SSA | Id::WEBVTT)
 }
 
 /// Ticks of a time base as microseconds.
@@ -97,6 +96,15 @@ pub(super) fn to_us(ticks: i64, base: ff::Rational) -> i64 {
     us.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
+/// Where a frame came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// Number of the packet in its track.
+    pub(super) order: u64,
+    /// When it was read.
+    pub(super) arrival: Mono,
+}
+
 /// The bookkeeping of one track.
 pub(super) struct Base {
     pub(super) kind: TrackKind,
@@ -104,7 +112,11 @@ pub(super) struct Base {
     time_base: ff::Rational,
     clock: TrackClock,
     last_arrival: Option<Mono>,
-    arrivals: VecDeque<(i64, Mono)>,
+    /// Newest packets: time on the source's clock, arrival, number.
+    packets: VecDeque<(i64, Origin)>,
+    packet_count: u64,
+    /// Frames without a time.
+    untimed: u32,
     reported: Option<Pts>,
     /// Packets still to come, where the container counts them.
     remaining: Option<i64>,
@@ -121,7 +133,9 @@ impl Base {
             time_base: stream.time_base(),
             clock: TrackClock::new(step_us),
             last_arrival: None,
-            arrivals: VecDeque::new(),
+            packets: VecDeque::new(),
+            packet_count: 0,
+            untimed: 0,
             reported: None,
             remaining: (counted && stream.frames() > 0).then(|| stream.frames()),
         }
@@ -142,11 +156,12 @@ impl Base {
 
     /// Takes note of a packet; true when it is the last one that the container counts.
     pub(super) fn packet(&mut self, packet: &ff::Packet, arrival: Mono) -> bool {
+        self.packet_count += 1;
         if let Some(us) = self.packet_us(packet) {
-            if self.arrivals.len() == ARRIVALS_MAX {
-                self.arrivals.pop_front();
+            if self.packets.len() == PACKETS_MAX {
+                self.packets.pop_front();
             }
-            self.arrivals.push_back((us, arrival));
+            self.packets.push_back((us, Origin { order: self.packet_count, arrival }));
         }
         let Some(remaining) = &mut self.remaining else {
             return false;
@@ -155,10 +170,15 @@ impl Base {
         *remaining == 0
     }
 
-    /// When the packet with this time was read; `now` for frames that can't be told apart.
-    pub(super) fn arrival_of(&self, raw_us: Option<i64>, now: Mono) -> Mono {
-        let known = |us| self.arrivals.iter().rev().find(|(at, _)| *at == us);
-        raw_us.and_then(known).map_or(now, |(_, arrival)| *arrival)
+    /// Number of the newest packet.
+    pub(super) fn order(&self) -> u64 {
+        self.packet_count
+    }
+
+    /// The packet with this time; none for frames that can't be told apart.
+    pub(super) fn origin(&self, raw_us: Option<i64>) -> Option<Origin> {
+        let us = raw_us?;
+        self.packets.iter().rev().find(|(at, _)| *at == us).map(|(_, origin)| *origin)
     }
 
     /// Gives a frame its media time and says what had to be repaired.
@@ -178,6 +198,11 @@ impl Base {
         let (note, text) = match fix {
             None => return pts,
             Some(Fix::Missing) => {
+                // A live source may lack them only until its first report.
+                self.untimed += 1;
+                if self.untimed < UNTIMED_NOTED {
+                    return pts;
+                }
                 (Note::SyntheticTimes, "no times in the source: made from its rate".to_owned())
             }
             Some(Fix::Negative) => {
@@ -207,7 +232,8 @@ impl Base {
 
     /// Reports that everything before `pts` has been delivered, when the last report is old enough.
     pub(super) fn progress(&mut self, pts: Pts, out: &mut Outbox) {
-        if self.reported.is_none_or(|last| pts - last >= PROGRESS_APART_US) {
+        let since = self.reported.unwrap_or(Pts::ZERO);
+        if pts - since >= PROGRESS_APART_US {
             self.reported = Some(pts);
             out.push(Unit::Progress { track: self.kind, pts });
         }

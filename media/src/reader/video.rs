@@ -12,7 +12,7 @@ use super::picture::Converter;
 use super::sampler::Sampler;
 use super::timestamps::Timeline;
 use super::track::Base;
-use super::{TrackError, decoder_options};
+use super::{TrackError, decoder_options, ffi};
 use crate::frame::Frame;
 use crate::source::{Sampling, TrackCounts, TrackKind, Unit};
 use crate::time::Mono;
@@ -73,7 +73,7 @@ impl VideoTrack {
         out: &mut Outbox,
     ) -> Result<bool, TrackError> {
         let last = self.base.packet(packet, arrival);
-        let raw_us = self.base.packet_us(packet);
+        let order = self.base.order();
         let Some(decoder) = &mut self.decoder else {
             let dts_us = packet.dts().or(packet.pts()).map(|ticks| self.base.us(ticks));
             let duration_us = self.base.us(packet.duration());
@@ -84,15 +84,19 @@ impl VideoTrack {
         if std::mem::take(&mut self.ended) {
             // The container counted fewer packets than it holds.
             decoder.flush();
-            self.gate.packet_lost(None);
+            self.gate.lost(order);
         }
         let refused = decoder.send_packet(packet).is_err();
         if refused {
             self.counts.bad_packets += 1;
             self.say_refused(out);
         }
-        if refused || packet.is_corrupt() {
-            self.gate.packet_lost(raw_us);
+        if refused {
+            self.gate.lost(order);
+        } else if packet.is_corrupt() {
+            self.gate.lost_near(order);
+        } else if packet.is_key() && ffi::is_unseen(packet) {
+            self.gate.unseen_keyframe(order);
         }
         let decoded = self.counts.decoded;
         self.receive(arrival, timeline, out)?;
@@ -124,7 +128,7 @@ impl VideoTrack {
 
     /// Size and rate, for people.
     pub(super) fn detail(&self, stream: &ff::Stream<'_>) -> String {
-        let (w, h) = super::ffi::picture_size(stream);
+        let (w, h) = ffi::picture_size(stream);
         let rate = stream.avg_frame_rate();
         match rate.denominator() {
             0 => format!("{w}x{h}"),
@@ -145,7 +149,7 @@ impl VideoTrack {
                 Err(ff::Error::Eof | ff::Error::Other { errno: libc::EAGAIN }) => break,
                 Err(_) => {
                     self.counts.bad_packets += 1;
-                    self.gate.packet_lost(None);
+                    self.gate.lost(self.base.order());
                     self.say_refused(out);
                     errors += 1;
                     if errors > ERRORS_MAX {
@@ -168,18 +172,29 @@ impl VideoTrack {
         let frame = &self.frame;
         let raw_us = frame.pts().or(frame.timestamp()).map(|ticks| self.base.us(ticks));
         let duration_us = self.base.us(frame.packet().duration);
-        let arrival = self.base.arrival_of(raw_us, arrival);
-        let pts = self.base.place(raw_us, duration_us, arrival, timeline, out);
-
-        let damaged = frame.is_corrupt() || frame.has_decode_errors();
-        let health = Health { key: frame.is_key(), damaged, raw_us };
+        let origin = self.base.origin(raw_us);
+        let health = Health {
+            key: frame.is_key(),
+            damaged: frame.is_corrupt() || frame.has_decode_errors(),
+            order: origin.map(|o| o.order),
+            newest: self.base.order(),
+        };
         let too_large = u64::from(frame.width()) * u64::from(frame.height()) > PIXELS_MAX;
         if !self.gate.admits(health) || too_large {
             self.counts.withheld += 1;
             self.say_withheld(out);
-            self.base.progress(pts, out);
+            // Damage may bring pictures out of order: their times must not move the track.
+            let pts = match raw_us {
+                Some(us) => timeline.map(us),
+                None => Some(self.base.place(None, duration_us, arrival, timeline, out)),
+            };
+            if let Some(pts) = pts {
+                self.base.progress(pts, out);
+            }
             return Ok(());
         }
+        let arrival = origin.map_or(arrival, |o| o.arrival);
+        let pts = self.base.place(raw_us, duration_us, arrival, timeline, out);
         self.say_size(out);
 
         let due = self.sampler.take(pts);
@@ -256,7 +271,7 @@ fn open_decoder(stream: &ff::Stream<'_>, base: &Base) -> Result<ff::decoder::Vid
         found: format!("codec {}", id.name()),
         supported: why.to_owned(),
     };
-    let (w, h) = super::ffi::picture_size(stream);
+    let (w, h) = ffi::picture_size(stream);
     if u64::from(w) * u64::from(h) > PIXELS_MAX {
         let supported = format!("at most {PIXELS_MAX} pixels");
         return Err(TrackError { track: "video", found: format!("size {w}x{h}"), supported });
