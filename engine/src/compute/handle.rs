@@ -58,7 +58,7 @@ impl<M: Model> ModelHandle<M> {
                 Ok(job) => {
                     let waiting = Waiting::new(self.shared.clone(), job);
                     let answer = receiver.await;
-                    waiting.is_over();
+                    waiting.settled();
                     return self.typed(answer);
                 }
                 Err(Refused::Full(Reply::Model { input: Some(back), .. })) => input = back,
@@ -94,7 +94,7 @@ impl Waiting {
         Waiting { job: Some((shared, job)) }
     }
 
-    pub(super) fn is_over(mut self) {
+    pub(super) fn settled(mut self) {
         self.job = None;
     }
 }

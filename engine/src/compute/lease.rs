@@ -122,7 +122,7 @@ impl LaneGuard {
         })?;
         let waiting = Waiting::new(shared.clone(), job);
         let granted = receiver.await;
-        waiting.is_over();
+        waiting.settled();
         granted.unwrap_or(Err(NoLane::Closing))
     }
 
