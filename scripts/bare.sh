@@ -51,7 +51,8 @@ cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/*; do
     [ -f "$file" ] && grep -qE '^ *Acquire' "$file" && cp "$file" "$root/etc/apt/apt.conf.d/90carried-$(basename "$file")"
 done || true
-environment=(HOME=/root PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM="${TERM:-dumb}")
+home=/root
+environment=(HOME=$home PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM="${TERM:-dumb}")
 while IFS= read -r name; do
     environment+=("$name=${!name}")
 done < <(compgen -e | grep -E '^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|CI|PIP_(CERT|INDEX_URL|DEFAULT_TIMEOUT|PROXY)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS|CURL_CA_BUNDLE|(npm_config|NPM_CONFIG)_(registry|REGISTRY|cafile|CAFILE)|CARGO_(HTTP|NET|REGISTRIES)_[A-Z_]*)$' || true)
@@ -60,14 +61,14 @@ done < <(compgen -e | grep -E '^(https?_proxy|no_proxy|HTTPS?_PROXY|NO_PROXY|CI|
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys" 2>/dev/null || true
-mkdir -p "$root/opt/rust" "$root/src" "$root/root/.cargo"
+mkdir -p "$root/opt/rust" "$root/src" "$root$home/.cargo"
 mount --bind -o ro "$(rustc --print sysroot)" "$root/opt/rust"
 if [ -f "${CARGO_HOME:-$HOME/.cargo}/config.toml" ]; then
-    cp "${CARGO_HOME:-$HOME/.cargo}/config.toml" "$root/root/.cargo/"
+    cp "${CARGO_HOME:-$HOME/.cargo}/config.toml" "$root$home/.cargo/"
 fi
 if [ -n "$cache" ]; then
-    mkdir -p "$root/root/.cache/pipeline"
-    mount --bind "$cache" "$root/root/.cache/pipeline"
+    mkdir -p "$root$home/.cache/pipeline"
+    mount --bind "$cache" "$root$home/.cache/pipeline"
 fi
 find "$root/src" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} +
 git -C "$checkout" ls-files -z --cached --others --exclude-standard |

@@ -24,7 +24,6 @@ command -v npm >/dev/null || PACKAGES+=(npm)
 TEST_PACKAGES=(
     gir1.2-gst-rtsp-server-1.0 python3-gi python3-websockets
     gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad
-    gstreamer1.0-plugins-ugly gstreamer1.0-libav
 )
 
 packages_only=

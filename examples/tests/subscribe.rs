@@ -3,10 +3,12 @@
 
 use std::process::{Command, Output};
 
-use futures_util::SinkExt;
+use futures_util::{SinkExt, StreamExt};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 /// Runs the program with the address of a server that sends `messages`.
 async fn told(mut program: Command, messages: Vec<serde_json::Value>) -> Output {
@@ -20,9 +22,11 @@ async fn told(mut program: Command, messages: Vec<serde_json::Value>) -> Output 
     for message in messages {
         socket.send(Message::text(message.to_string())).await.expect("it listens");
     }
-    socket.close(None).await.expect("and is told the end");
-    // The close is answered while the other side still reads.
-    while let Some(Ok(_)) = futures_util::StreamExt::next(&mut socket).await {}
+    let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    socket.close(Some(end)).await.expect("and is told the end");
+    // The close is answered while the other side still reads; then the connection goes.
+    while let Some(Ok(_)) = socket.next().await {}
+    drop(socket);
     running.await.expect("it ends")
 }
 

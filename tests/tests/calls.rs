@@ -1,5 +1,4 @@
 //! Wrong calls: exit status and one message that helps.
-#![expect(clippy::expect_used, reason = "a helper that fails is a failed test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! Every ready configuration runs.
-#![expect(clippy::expect_used, reason = "a helper that fails is a failed test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! An RTSP camera that this project did not write, over TCP and over UDP.
-#![expect(clippy::expect_used, reason = "a helper that fails is a failed test")]
 
 use std::time::Duration;
 
