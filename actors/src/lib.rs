@@ -8,7 +8,6 @@ pub mod fusion;
 mod fusion_actor;
 pub mod hub;
 mod models;
-pub mod hub;
 pub mod plan;
 mod port;
 mod source;

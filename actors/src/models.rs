@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use media::{Detection, Frame, Scored};
 use ::models::speech::{ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity};
 use ::models::vision::{
-    Crop, Detector, ReadText, Safety, SceneClassifier, TextDetector, TextRecognizer, TextRegion,
+    Detector, ReadText, Safety, SceneClassifier, TextArea, TextCrop, TextDetector, TextRecognizer,
 };
 use ::models::{Model, ModelError, Runtime};
 
@@ -28,8 +28,8 @@ pub struct Library {
     pub dir: Box<dyn Fn(&str) -> Result<PathBuf, ModelError> + Send + Sync>,
 }
 
-type AskRegions = Asked<Frame, Vec<TextRegion>>;
-type AskReading = Asked<Crop, ReadText>;
+type AskRegions = Asked<Frame, Vec<TextArea>>;
+type AskReading = Asked<TextCrop, ReadText>;
 
 /// Loaded models by catalogue name.
 #[derive(Default)]
@@ -61,7 +61,11 @@ impl ModelSet {
             let loader = Loader { library, compute, class };
             match &stage.settings {
                 Settings::Detect(s) if !set.detectors.contains_key(&s.model) => {
-                    let model = loader.load(&s.model, Detector::open)?;
+                    // Weak detections carry a track through an occlusion; the stage leaves them out of its answer.
+                    let score_min = if s.track { s.score_min.min(0.2) } else { s.score_min };
+                    let model = loader.load(&s.model, move |runtime, dir| {
+                        Detector::open(runtime, dir, score_min)
+                    })?;
                     set.detectors.insert(s.model.clone(), Arc::new(model));
                 }
                 Settings::Scene(s) if !set.classifiers.contains_key(&s.model) => {

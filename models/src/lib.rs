@@ -12,7 +12,6 @@ mod runtime;
 pub mod speech;
 pub mod vision;
 pub mod words;
-
 pub use catalogue::Catalogue;
 pub use model::{Model, ModelError};
 pub use pull::{PullError, PullEvent};

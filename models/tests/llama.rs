@@ -88,6 +88,25 @@ fn it_knows_a_capital_and_a_shared_prefix_changes_nothing() {
 }
 
 #[test]
+fn a_saved_sequence_comes_back_bit_by_bit() {
+    let Some(file) = weights() else { return };
+    let model = LlamaModel::load(&file).unwrap();
+    let prompt = model.tokenise("The capital of France is", false).unwrap();
+    let mut ctx = LlamaContext::new(model, SETTINGS).unwrap();
+    let rest = &prompt[4..];
+    ctx.decode(&batch(&prompt[..4], 0, 0)).unwrap();
+    ctx.decode(&batch(rest, 4, 0)).unwrap();
+    let want = ctx.logits(rest.len() - 1).unwrap().to_vec();
+    ctx.seq_cut(0, 4);
+    let state = ctx.seq_save(0).unwrap();
+    ctx.seq_cut(0, 0);
+    ctx.decode(&batch(&[40; 100], 0, 1)).unwrap();
+    assert!(ctx.seq_restore(2, &state) && ctx.seq_len(2) == 4);
+    ctx.decode(&batch(rest, 4, 2)).unwrap();
+    assert_eq!(ctx.logits(rest.len() - 1).unwrap(), want);
+}
+
+#[test]
 fn a_full_pool_says_so_and_is_usable_again() {
     let Some(file) = weights() else { return };
     let model = LlamaModel::load(&file).unwrap();

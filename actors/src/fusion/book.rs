@@ -221,7 +221,7 @@ impl FusionBook {
         index: u64,
         stage: StageIndex,
         outcome: Outcome,
-        timing: Timing,
+        timing: Option<Timing>,
     ) {
         self.heard_at = self.heard_at.max(now);
         let Some(slot) = self.slot(stage) else { return };
@@ -242,7 +242,7 @@ impl FusionBook {
             return;
         }
         entry.answers[slot] = answer;
-        entry.timings[slot] = Some(timing);
+        entry.timings[slot] = timing;
         if let Some(news) = news {
             *news |= answer == Answer::Ok;
             self.ledger.answers_late += 1;

@@ -252,6 +252,20 @@ impl Sealer {
         (pts.0.max(0) / self.length_us()) as u64
     }
 
+    /// When the answer to window `index` will be due at the latest; none without a budget, or before media came.
+    pub fn deadline_hint(&self, index: u64) -> Option<Mono> {
+        if !self.settings.paced {
+            return self.settings.clip_budget.map(|budget| self.admitted + budget);
+        }
+        let due = self.grace_due(self.start_us(index.saturating_add(1)))?;
+        Some(due + self.settings.budget)
+    }
+
+    /// Whether the stream is over and every event was taken: the last window was the last.
+    pub fn is_drained(&self) -> bool {
+        self.link == Link::Ended && self.events.is_empty()
+    }
+
     /// Index of the window that is sealed or skipped next.
     pub fn window_next(&self) -> u64 {
         self.next

@@ -2,6 +2,9 @@
 //!
 //! Its neighbours are `plan` (what goes into a step) and `inbox` (who waits). The one rule: after a request's
 //! end, however it ends, its sequence is free and its cells are given back.
+//!
+//! Greedy answers do not depend on who else runs, except where two tokens are almost equally likely: attention
+//! sums over cells in the order in which they lie in the pool, and another cutting of a prompt rounds otherwise.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -44,6 +47,8 @@ pub(super) struct Engine {
     free: Vec<u32>,
     branches: Vec<u32>,
     prefixes: Prefixes,
+    /// Tokens of requests that gave up their place and are kept outside the pool.
+    cells_saved: usize,
     stats: EngineStats,
 }
 
@@ -89,6 +94,7 @@ impl Engine {
             free: (0..sequences).rev().collect(),
             branches: (sequences..sequences + BRANCHES_MAX as u32).collect(),
             prefixes: Prefixes::default(),
+            cells_saved: 0,
             stats,
         }
     }
@@ -149,7 +155,9 @@ impl Engine {
             return false;
         }
         let cells = self.stats.cells as usize;
-        task.shared = self.prefixes.acquire(&task.tokens);
+        if task.saved.is_none() {
+            task.shared = self.prefixes.acquire(&task.tokens);
+        }
         let fits_without_unused = |engine: &Self, task: &Task| {
             engine.cells_running() + engine.prefixes.cells_shared() + task.cells() <= cells
         };
@@ -175,6 +183,12 @@ impl Engine {
         // There is one for each slot and each prefix, so one is free.
         task.seq = self.free.pop().unwrap_or_default();
         task.computed = 0;
+        if let Some(state) = task.saved.take() {
+            self.cells_saved = self.cells_saved.saturating_sub(task.tokens.len());
+            if self.ctx.seq_restore(task.seq, &state) {
+                task.computed = self.ctx.seq_len(task.seq) as usize;
+            }
+        }
         if let Some(shared) = task.shared {
             self.ctx.seq_share(shared.seq, task.seq, shared.len as u32);
             task.computed = shared.len;
@@ -192,9 +206,17 @@ impl Engine {
         let urgent = self.inbox.most_urgent().filter(|&p| p < 0)?;
         let candidates = self.running.iter().enumerate().filter(|(_, t)| t.priority > urgent);
         let (at, _) = candidates.max_by_key(|(_, t)| (t.priority, std::cmp::Reverse(t.computed)))?;
+        // Saved, it goes on as if nothing had happened; computed anew, near ties could fall the other way. At
+        // most as much is saved as the pool holds.
+        let task = &self.running[at];
+        let saves = self.cells_saved + task.tokens.len() <= self.stats.cells as usize;
+        let saved = if saves { self.ctx.seq_save(task.seq) } else { None };
         let mut task = self.leave(at);
         task.computed = 0;
-        if let Kind::Score(scoring) = &mut task.kind {
+        if saved.is_some() {
+            self.cells_saved += task.tokens.len();
+            task.saved = saved;
+        } else if let Kind::Score(scoring) = &mut task.kind {
             scoring.next = None;
         }
         self.stats.preemptions += 1;

@@ -40,6 +40,8 @@ pub(super) struct Task {
     pub(super) computed: usize,
     pub(super) shared: Option<Shared>,
     pub(super) cached: usize,
+    /// What it had computed when it gave up its place.
+    pub(super) saved: Option<Vec<u8>>,
     pub(super) kind: Kind,
 }
 
@@ -209,6 +211,7 @@ impl Task {
             computed: 0,
             shared: None,
             cached: 0,
+            saved: None,
             kind,
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::language::{ChildArgs, EmbeddedBackend, EmbeddedConfig};
 
 /// A folder of the weights cache.
-pub fn cache(folder: &str) -> PathBuf {
+pub(crate) fn cache(folder: &str) -> PathBuf {
     let cache = std::env::var_os("PIPELINE_CACHE")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("XDG_CACHE_HOME").map(|d| PathBuf::from(d).join("pipeline")))
@@ -17,7 +17,7 @@ pub fn cache(folder: &str) -> PathBuf {
 }
 
 /// The child with one thread; none without weights.
-pub fn config() -> Option<EmbeddedConfig> {
+pub(crate) fn config() -> Option<EmbeddedConfig> {
     let model = cache("smollm2-135m").join("smollm2-135m-q8_0.gguf");
     if !model.exists() {
         assert!(std::env::var_os("CI").is_none(), "{} is not there", model.display());
@@ -29,14 +29,14 @@ pub fn config() -> Option<EmbeddedConfig> {
 }
 
 /// A running engine that takes work.
-pub async fn start() -> Option<EmbeddedBackend> {
+pub(crate) async fn start() -> Option<EmbeddedBackend> {
     let backend = EmbeddedBackend::start(config()?);
     tokio::time::timeout(Duration::from_secs(60), backend.ready()).await.expect("it loads");
     Some(backend)
 }
 
 /// Waits for a condition that health questions will make true.
-pub async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..600 {
         if condition() {
             return;
