@@ -11,6 +11,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::fusion::{BookSettings, ExpectedStage, FusionBook, Outcome};
 use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
+use crate::source::SourceEnd;
 use crate::port::{Item, Packet, Payload};
 use crate::stage::StageIo;
 use crate::system::{Deps, Record};
@@ -29,8 +30,8 @@ pub(crate) enum FusionMessage {
     Sealed(Seal),
     /// Windows up to this one that are not sealed never will be.
     Skipped { last: u64 },
-    /// No window follows. Why it failed, if it did.
-    SourceEnded { failed: Option<String> },
+    /// No window follows.
+    SourceEnded(SourceEnd),
 }
 
 /// Fuses one stream.
@@ -49,7 +50,7 @@ pub(crate) struct Fusing {
     stages: Vec<StageIndex>,
     admitted: Mono,
     inputs_ended: usize,
-    source_ended: Option<Option<String>>,
+    source_ended: Option<SourceEnd>,
     tick_at: Option<Mono>,
 }
 
@@ -126,12 +127,12 @@ impl Actor for FusionActor {
                     book.skipped(last);
                 }
             }
-            FusionMessage::SourceEnded { failed } => fusing.source_ended = Some(failed),
+            FusionMessage::SourceEnded(end) => fusing.source_ended = Some(end),
         }
         let over = self.is_over(fusing);
-        self.emit(fusing, over);
+        self.emit(fusing, over).await;
         if over {
-            self.finish(&myself, fusing);
+            self.finish(&myself, fusing).await;
         } else {
             self.plan_tick(&myself, fusing);
         }
@@ -195,7 +196,7 @@ impl FusionActor {
         }
     }
 
-    fn emit(&self, fusing: &mut Fusing, over: bool) {
+    async fn emit(&self, fusing: &mut Fusing, over: bool) {
         let Some(book) = &mut fusing.book else { return };
         let now = self.deps.clock.now();
         let emits = if over { book.close(now) } else { book.poll(now) };
@@ -215,8 +216,15 @@ impl FusionActor {
                     "alert rule could not be evaluated"
                 );
             }
-            if let Err(error) = self.deps.hub.publish_result(emit.result) {
-                tracing::error!(stream = %self.plan.id, %error, "result can't be written");
+            match self.deps.hub.publish_result(emit.result) {
+                Ok(published) => {
+                    if let Some(sink) = &self.deps.sink {
+                        sink.result(&published.message, published.json, self.plan.paced).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(stream = %self.plan.id, %error, "result can't be written");
+                }
             }
         }
     }
@@ -226,25 +234,34 @@ impl FusionActor {
         fusing.source_ended.is_some() && fusing.inputs_ended == self.io.seat.inputs.len()
     }
 
-    fn finish(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
-        let failed = fusing.source_ended.take().flatten();
-        let state = if failed.is_some() { StreamState::Failed } else { StreamState::Ended };
+    async fn finish(&self, myself: &ActorRef<FusionMessage>, fusing: &mut Fusing) {
+        let (state, reason) = match fusing.source_ended.take() {
+            Some(SourceEnd::Failed(error)) => (StreamState::Failed, Some(error.to_string())),
+            Some(SourceEnd::Stopped) => (StreamState::Ended, Some("stopped".to_owned())),
+            Some(SourceEnd::Whole) | None => (StreamState::Ended, None),
+        };
+        let failed = reason.clone().filter(|_| state == StreamState::Failed);
         let mut window_next = 0;
         self.record.update(|status| {
             status.state = state;
-            status.reason.clone_from(&failed);
+            status.reason.clone_from(&reason);
             window_next = status.window_next;
         });
-        // A state is a few plain fields: writing it can't fail.
-        let _ = self.deps.hub.publish_state(StreamMessage {
+        let message = StreamMessage {
             schema: "stream/1".into(),
             run: "".into(),
             seq: 0,
             stream: self.plan.id.clone(),
             state,
-            reason: failed.clone(),
+            reason,
             window_next,
-        });
+        };
+        // A state is a few plain fields: writing it can't fail.
+        if let Ok(published) = self.deps.hub.publish_state(message)
+            && let Some(sink) = &self.deps.sink
+        {
+            sink.ended(&published.message).await;
+        }
         myself.stop(Some(failed.unwrap_or_else(|| Self::ENDED.to_owned())));
     }
 

@@ -20,5 +20,5 @@ pub mod windows;
 pub use ask::{Ask, Asked};
 pub use models::{Library, ModelSet};
 pub use port::PortCounts;
-pub use system::{AddError, Board, Deps, EdgeStatus, Progress, StreamStatus, System};
+pub use system::{AddError, Board, Deps, EdgeStatus, Progress, ResultSink, StreamStatus, System};
 pub use text::{AskText, AskedText, TextModel};

@@ -12,6 +12,7 @@ use media::{Detection, Frame, Scored};
 use ::models::speech::{ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity};
 use ::models::vision::{
     Detector, ReadText, Safety, SceneClassifier, TextArea, TextCrop, TextDetector, TextRecognizer,
+    TrackerSettings,
 };
 use ::models::{Model, ModelError, Runtime};
 
@@ -42,6 +43,8 @@ pub struct ModelSet {
     texts: BTreeMap<String, AskedText>,
 }
 
+/// Scene groups answered; each stage reports as many of them as it was told to.
+const SCENES_TOP: usize = 20;
 const VOICE_ACTIVITY: &str = "silero-vad-v6";
 
 impl ModelSet {
@@ -62,14 +65,16 @@ impl ModelSet {
             match &stage.settings {
                 Settings::Detect(s) if !set.detectors.contains_key(&s.model) => {
                     // Weak detections carry a track through an occlusion; the stage leaves them out of its answer.
-                    let score_min = if s.track { s.score_min.min(0.2) } else { s.score_min };
+                    let score_min = if s.track { s.score_min.min(TrackerSettings::default().score_low) } else { s.score_min };
                     let model = loader.load(&s.model, move |runtime, dir| {
                         Detector::open(runtime, dir, score_min)
                     })?;
                     set.detectors.insert(s.model.clone(), Arc::new(model));
                 }
                 Settings::Scene(s) if !set.classifiers.contains_key(&s.model) => {
-                    let model = loader.load(&s.model, SceneClassifier::open)?;
+                    let model = loader.load(&s.model, |runtime, dir| {
+                        SceneClassifier::open(runtime, dir, SCENES_TOP)
+                    })?;
                     set.classifiers.insert(s.model.clone(), Arc::new(model));
                 }
                 Settings::Safety(s) if !set.safety.contains_key(&s.model) => {

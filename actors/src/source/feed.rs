@@ -23,10 +23,19 @@ pub(crate) enum FeedEvent {
     Unit(Unit),
     /// A live source is gone and will be tried again after this long.
     Lost { error: MediaError, retry_in: Duration },
+    /// Nothing follows.
+    Ended(SourceEnd, Counts),
+}
+
+/// Why nothing follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SourceEnd {
     /// All of it was read.
-    Ended(Counts),
+    Whole,
+    /// Somebody asked to stop.
+    Stopped,
     /// It can't be read, and trying again can't help.
-    Failed(MediaError, Counts),
+    Failed(MediaError),
 }
 
 /// Final counts of the tracks.
@@ -78,27 +87,22 @@ impl Feed {
         let mut origin = None;
         loop {
             let end = self.run_once(&mut origin, &mut counts, &mut backoff);
-            let said = match end {
-                Ok(Ok(())) => self.say(FeedEvent::Ended(counts)),
-                Ok(Err(error)) => {
-                    let cancelled = matches!(error, MediaError::Cancelled { .. });
-                    if cancelled {
-                        self.say(FeedEvent::Ended(counts))
-                    } else if self.plan.source.is_live() && error.is_transient() {
-                        let retry_in = backoff.next(&error);
-                        if self.say(FeedEvent::Lost { error, retry_in }).is_ok()
-                            && self.wait(retry_in)
-                        {
-                            continue;
-                        }
-                        self.say(FeedEvent::Ended(counts))
-                    } else {
-                        self.say(FeedEvent::Failed(error, counts))
+            let end = match end {
+                Ok(Ok(())) => SourceEnd::Whole,
+                Ok(Err(MediaError::Cancelled { .. })) => SourceEnd::Stopped,
+                Ok(Err(error)) if self.plan.source.is_live() && error.is_transient() => {
+                    let retry_in = backoff.next(&error);
+                    if self.say(FeedEvent::Lost { error, retry_in }).is_ok() && self.wait(retry_in)
+                    {
+                        continue;
                     }
+                    SourceEnd::Stopped
                 }
-                Err(Unwanted) => Err(Unwanted),
+                Ok(Err(error)) => SourceEnd::Failed(error),
+                Err(Unwanted) => return,
             };
-            let _ = said;
+            // The receiver may be gone by now; then nobody wants to know.
+            let _ = self.say(FeedEvent::Ended(end, counts));
             return;
         }
     }

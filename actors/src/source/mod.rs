@@ -19,6 +19,7 @@ use crate::plan::{GraphPlan, StreamPlan};
 use crate::port::{Doorbell, Item, Mark, Packet, Payload, Port};
 use crate::system::{Deps, Record};
 use crate::windows::{Seal, Sealer, SealerEvent, SealerSettings};
+pub(crate) use feed::SourceEnd;
 use feed::{Counts, FeedEvent};
 
 /// What a source is told.
@@ -183,10 +184,7 @@ impl SourceActor {
                 let reason = format!("{error}; trying again in {:.1} s", retry_in.as_secs_f64());
                 self.say(StreamState::Reconnecting, Some(reason), reading.sealer.window_next());
             }
-            FeedEvent::Ended(counts) => self.finish(reading, counts, None)?,
-            FeedEvent::Failed(error, counts) => {
-                self.finish(reading, counts, Some(error.to_string()))?;
-            }
+            FeedEvent::Ended(end, counts) => self.finish(reading, counts, end)?,
         }
         self.seal(reading);
         Ok(())
@@ -263,7 +261,7 @@ impl SourceActor {
         &self,
         reading: &mut Reading,
         counts: Counts,
-        failed: Option<String>,
+        end: SourceEnd,
     ) -> Result<(), ActorProcessingErr> {
         reading.over = true;
         reading.sealer.ended(self.deps.clock.now());
@@ -275,7 +273,7 @@ impl SourceActor {
         for port in self.ports.all() {
             port.push(Item::End);
         }
-        self.fusion.cast(FusionMessage::SourceEnded { failed })?;
+        self.fusion.cast(FusionMessage::SourceEnded(end))?;
         Ok(())
     }
 

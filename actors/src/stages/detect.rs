@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use engine::{Class, JobEnd, Ticket};
 use futures_util::future::BoxFuture;
 use media::{Detection, Frame, Observation, Pts};
-use ::models::vision::Tracker;
+use ::models::vision::{Tracker, TrackerSettings};
 
 use super::ordered::FrameStage;
 use super::thin::Thinner;
@@ -60,7 +60,10 @@ impl Detecting {
             model,
             thin: Thinner::new(settings.fps),
             score_min: settings.score_min,
-            tracker: settings.track.then(Tracker::default),
+            tracker: settings.track.then(|| {
+                let defaults = TrackerSettings::default();
+                Tracker::new(TrackerSettings { score_min: settings.score_min, ..defaults })
+            }),
         }
     }
 }
@@ -78,11 +81,10 @@ impl FrameStage for Detecting {
 
     fn settle(&mut self, pts: Pts, found: Vec<Detection>) -> Observation {
         // The tracker also uses weak detections, to carry a track through an occlusion.
-        let mut objects = match &mut self.tracker {
+        let objects = match &mut self.tracker {
             Some(tracker) => tracker.update(pts, found),
-            None => found,
+            None => found.into_iter().filter(|object| object.score >= self.score_min).collect(),
         };
-        objects.retain(|object| object.score >= self.score_min);
         Observation::Objects { pts, objects }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::ready;
 
-use engine::{Class, JobEnd, Ticket};
+use engine::{JobEnd, Ticket};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesOrdered;

@@ -9,6 +9,7 @@ use media::{StageId, StreamId, TrackCounts};
 use serde::Serialize;
 
 use crate::fusion::{ObservationCounts, WindowCounts};
+use crate::plan::StreamPlan;
 use crate::port::{Port, PortCounts};
 
 /// One stream as it is now.
@@ -18,6 +19,10 @@ pub struct StreamStatus {
     pub id: StreamId,
     /// Password and query masked.
     pub uri: String,
+    /// Given with the source.
+    pub title: Option<String>,
+    /// Whether deadlines bind.
+    pub paced: bool,
     /// What it is doing.
     pub state: StreamState,
     /// Why, for people.
@@ -67,11 +72,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(id: StreamId, uri: &str) -> Self {
+    fn new(plan: &StreamPlan) -> Self {
         Record {
             status: Mutex::new(StreamStatus {
-                id,
-                uri: media::mask_uri(uri),
+                id: plan.id.clone(),
+                uri: media::mask_uri(&plan.source.uri),
+                title: plan.title.clone(),
+                paced: plan.paced,
                 state: StreamState::Opening,
                 reason: None,
                 tracks: Vec::new(),
@@ -133,8 +140,8 @@ impl Board {
         self.lock().get(id).map(|record| record.status())
     }
 
-    pub(crate) fn add(&self, id: StreamId, uri: &str) -> Arc<Record> {
-        let record = Arc::new(Record::new(id.clone(), uri));
+    pub(crate) fn add(&self, plan: &StreamPlan) -> Arc<Record> {
+        let record = Arc::new(Record::new(plan));
         let mut records = self.lock();
         if records.len() >= ENDED_MAX {
             let over = records.len() + 1 - ENDED_MAX;
@@ -150,7 +157,7 @@ impl Board {
                 records.remove(&id);
             }
         }
-        records.insert(id, record.clone());
+        records.insert(plan.id.clone(), record.clone());
         record
     }
 

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::compute::Compute;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use media::result::{FusedResult, StreamMessage};
 use media::{Clock, Opener, StreamId};
 use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::sync::watch;
@@ -24,6 +27,15 @@ use crate::models::ModelSet;
 use crate::plan::{GraphPlan, StreamPlan};
 use root::{Root, RootMessage};
 
+/// Takes every result without loss, besides subscribers, who may lag.
+pub trait ResultSink: Send + Sync + 'static {
+    /// A result as it was published. A file's stream waits for it; for a paced one it must not wait long.
+    fn result<'a>(&'a self, result: &'a FusedResult, json: Bytes, paced: bool) -> BoxFuture<'a, ()>;
+
+    /// A stream was answered to its end, or failed.
+    fn ended<'a>(&'a self, message: &'a StreamMessage) -> BoxFuture<'a, ()>;
+}
+
 /// The outside world of the actors, in one place.
 pub struct Deps {
     /// Where time is read.
@@ -36,6 +48,8 @@ pub struct Deps {
     pub models: ModelSet,
     /// Takes results to subscribers.
     pub hub: Hub,
+    /// Takes results to a file or a summary.
+    pub sink: Option<Arc<dyn ResultSink>>,
     /// What is known of every stream.
     pub board: Arc<Board>,
     /// Labels of all modalities and how they are pooled.

@@ -147,7 +147,7 @@ impl Root {
         while let Some(at) = streams.next_to_start(self.deps.files_at_once) {
             let Some(plan) = streams.waiting.remove(at) else { return };
             let id = plan.id.clone();
-            let record = self.deps.board.add(id.clone(), &plan.source.uri);
+            let record = self.deps.board.add(&plan);
             let paced = plan.paced;
             let stream = StreamActor {
                 plan,
