@@ -1,2 +1,3 @@
-#![doc = "The binary `pipeline`."]
+//! The binary `pipeline`.
+
 fn main() {}

@@ -1,0 +1,368 @@
+//! The seam between whoever wants text and whatever runs a language model: an embedded engine, or a server
+//! that speaks the OpenAI protocol.
+//!
+//! Its neighbours are `embedded` (one implementation) and `understand` (the user). The one rule: dropping a
+//! [`Generation`] or a pending call cancels the work behind it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Runs a language model.
+pub trait LanguageBackend: Send + Sync + 'static {
+    /// Kind of backend, such as `embedded`.
+    fn name(&self) -> &str;
+
+    /// Name of the model it runs.
+    fn model(&self) -> &str;
+
+    /// Starts an answer. The future ends when the request is taken; the text comes from the [`Generation`].
+    fn generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>>;
+
+    /// How likely each continuation is after the prefix, in the order given.
+    fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>>;
+
+    /// Whether it can take work now.
+    fn health(&self) -> Health;
+
+    /// Counts and measured rates, as last heard.
+    fn stats(&self) -> EngineStats;
+}
+
+/// A piece of a prompt. Where a piece comes from decides how it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Written by this program: control tokens in it count.
+    Template(String),
+    /// From outside: `<|im_end|>` and the like in it are nothing but characters.
+    Data(String),
+    /// Tokens of this model.
+    Tokens(Vec<i32>),
+}
+
+/// A prompt in pieces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Prompt {
+    /// In order.
+    pub parts: Vec<Part>,
+    /// How many leading parts come again in later requests: they are computed once and shared.
+    #[serde(default)]
+    pub reuse: usize,
+}
+
+impl Prompt {
+    /// A prompt of one piece, written by this program.
+    pub fn template(text: impl Into<String>) -> Self {
+        Prompt { parts: vec![Part::Template(text.into())], reuse: 0 }
+    }
+
+    /// Rough length in tokens, for cost estimates before tokenising: four bytes a token.
+    pub fn tokens_estimate(&self) -> usize {
+        let estimate = |part: &Part| match part {
+            Part::Template(text) | Part::Data(text) => text.len().div_ceil(4),
+            Part::Tokens(tokens) => tokens.len(),
+        };
+        self.parts.iter().map(estimate).sum()
+    }
+}
+
+/// What an answer is held to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Constraint {
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// A GBNF grammar with a rule `root`.
+    Grammar(String),
+}
+
+/// A wish for an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GenerateRequest {
+    /// What to go on from.
+    pub prompt: Prompt,
+    /// Longest answer, in tokens.
+    pub tokens_max: u32,
+    /// Texts that end the answer; not part of it.
+    #[serde(default)]
+    pub stop: Vec<String>,
+    /// 0: always the likeliest token.
+    #[serde(default)]
+    pub temperature: f32,
+    /// For temperatures above 0: the same seed gives the same answer.
+    #[serde(default)]
+    pub seed: u64,
+    /// Lower goes first; below 0 is urgent and interrupts a running step of the others.
+    #[serde(default)]
+    pub priority: i32,
+    /// The answer ends at this age, with what there is.
+    #[serde(default)]
+    pub time_limit_ms: Option<u64>,
+    /// What the answer is held to.
+    #[serde(default)]
+    pub constraint: Option<Constraint>,
+}
+
+impl GenerateRequest {
+    /// Greedy, normal priority, no stop texts, no limit on time.
+    pub fn new(prompt: Prompt, tokens_max: u32) -> Self {
+        GenerateRequest {
+            prompt,
+            tokens_max,
+            stop: Vec::new(),
+            temperature: 0.0,
+            seed: 0,
+            priority: 0,
+            time_limit_ms: None,
+            constraint: None,
+        }
+    }
+}
+
+/// A question how likely some texts are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRequest {
+    /// What they would follow.
+    pub prefix: Prompt,
+    /// The texts, each usually with its leading blank.
+    pub continuations: Vec<String>,
+    /// Lower goes first; below 0 is urgent.
+    #[serde(default)]
+    pub priority: i32,
+    /// Refused when it can't be answered by this age.
+    #[serde(default)]
+    pub time_limit_ms: Option<u64>,
+}
+
+/// How likely a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// Sum of its tokens' natural log-likelihoods.
+    pub log_likelihood: f64,
+    /// How many tokens it has.
+    pub tokens: u32,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended it, or a stop text came, or the constraint is met.
+    Stop,
+    /// `tokens_max` was reached.
+    Length,
+    /// `time_limit_ms` passed.
+    TimeLimit,
+}
+
+/// What a request cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt (and of the continuations of a score).
+    pub prompt_tokens: u32,
+    /// How many of them were already computed.
+    pub cached_tokens: u32,
+    /// Tokens generated.
+    pub completion_tokens: u32,
+    /// Wait for a place.
+    pub queue_ms: f64,
+    /// Place to the first logits.
+    pub prefill_ms: f64,
+    /// First logits to the end.
+    pub decode_ms: f64,
+}
+
+/// Counts and rates of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineStats {
+    /// Requests in the batch.
+    pub running: u32,
+    /// Requests that wait for a place.
+    pub waiting: u32,
+    /// Measured over recent steps that only read prompts; 0 before the first.
+    pub prefill_tokens_per_s: f64,
+    /// Measured over recent steps of one sequence that only generated; 0 before the first.
+    pub decode_tokens_per_s: f64,
+    /// Cells in use or promised.
+    pub cells_used: u32,
+    /// Cells of the pool.
+    pub cells: u32,
+    /// Shared prefixes that are kept.
+    pub prefixes: u32,
+    /// Requests that asked for a shared prefix.
+    pub prefix_queries: u64,
+    /// Prompt tokens that were not computed again.
+    pub prefix_tokens_hit: u64,
+    /// Steps that an urgent arrival interrupted.
+    pub aborts: u64,
+    /// Requests that gave up their place to a more urgent one and came back.
+    pub preemptions: u64,
+    /// Steps so far.
+    pub steps: u64,
+    /// Age of the running step; 0 between steps.
+    pub step_age_ms: u64,
+    /// Resident memory of the engine's process.
+    pub resident_mb: u32,
+    /// Starts of the process after the first.
+    pub restarts: u32,
+}
+
+/// Whether a backend can take work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Loading weights.
+    Loading,
+    /// Takes work.
+    Ready,
+    /// Does not; tries again.
+    Down {
+        /// What happened.
+        detail: String,
+    },
+}
+
+/// Why a backend gave no answer.
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum BackendError {
+    /// Its queue is full.
+    #[error("language engine is busy: {waiting} requests wait, try again in {retry_after_ms} ms")]
+    Busy {
+        /// How many wait.
+        waiting: u32,
+        /// When a place may be free.
+        retry_after_ms: u64,
+    },
+    /// It is loading or being restarted.
+    #[error("language engine is not available ({detail}), try again in {retry_after_ms} ms")]
+    Unavailable {
+        /// What happened.
+        detail: String,
+        /// When it may be back.
+        retry_after_ms: u64,
+    },
+    /// It ended while it worked on this request.
+    #[error("language engine ended while answering: {detail}")]
+    Died {
+        /// How, with its last words.
+        detail: String,
+    },
+    /// The request does not fit the context.
+    #[error("the prompt and its answer take {tokens} tokens, the context holds {limit}")]
+    TooLong {
+        /// Prompt and longest answer.
+        tokens: u32,
+        /// What fits.
+        limit: u32,
+    },
+    /// The request can't be understood.
+    #[error("bad request: {detail}")]
+    BadRequest {
+        /// What was found and what was expected.
+        detail: String,
+    },
+    /// The time limit passed before there was an answer.
+    #[error("no answer within the time limit")]
+    TimeLimit,
+    /// The model failed.
+    #[error("language model failed: {detail}")]
+    Failed {
+        /// What it said.
+        detail: String,
+    },
+}
+
+impl BackendError {
+    /// Whether the same request can succeed later or elsewhere.
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, BackendError::TooLong { .. } | BackendError::BadRequest { .. })
+    }
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delta {
+    /// More text, whole characters.
+    Text(String),
+    /// The last item.
+    End {
+        /// Why.
+        finish: Finish,
+        /// What it cost.
+        usage: Usage,
+    },
+}
+
+/// An answer on its way. Dropping it cancels the request.
+pub struct Generation(BoxStream<'static, Result<Delta, BackendError>>);
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// All of it.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+impl Generation {
+    /// From a stream that ends with `End` or an error, and cancels when dropped.
+    pub fn new(stream: impl Stream<Item = Result<Delta, BackendError>> + Send + 'static) -> Self {
+        Generation(stream.boxed())
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// What the backend said.
+    pub async fn collect(mut self) -> Result<Answer, BackendError> {
+        let mut text = String::new();
+        while let Some(delta) = self.0.next().await {
+            match delta? {
+                Delta::Text(more) => text.push_str(&more),
+                Delta::End { finish, usage } => return Ok(Answer { text, finish, usage }),
+            }
+        }
+        Err(BackendError::Failed { detail: "the answer stopped without an end".into() })
+    }
+}
+
+impl Stream for Generation {
+    type Item = Result<Delta, BackendError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+/// What a call will cost, for whoever leases compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CostHint {
+    /// Tokens to read that are not shared already, as far as is known.
+    pub prefill_tokens: u32,
+    /// Tokens to write at most.
+    pub decode_tokens: u32,
+}
+
+impl CostHint {
+    /// Expected time at the engine's measured rates; none before anything was measured.
+    pub fn duration(self, stats: &EngineStats) -> Option<Duration> {
+        let time = |tokens: u32, rate: f64| match (tokens, rate) {
+            (0, _) => Some(0.0),
+            (n, r) if r > 0.0 => Some(f64::from(n) / r),
+            _ => None,
+        };
+        let seconds = time(self.prefill_tokens, stats.prefill_tokens_per_s)?
+            + time(self.decode_tokens, stats.decode_tokens_per_s)?;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}

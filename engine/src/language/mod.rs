@@ -1,0 +1,21 @@
+//! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
+
+mod backend;
+mod child;
+mod embedded;
+mod inbox;
+mod plan;
+mod prefix;
+mod sample;
+mod serve;
+mod stop;
+mod supervise;
+mod task;
+mod wire;
+
+pub use backend::{
+    Answer, BackendError, Constraint, CostHint, Delta, EngineStats, Finish, GenerateRequest,
+    Generation, Health, LanguageBackend, Part, Prompt, Score, ScoreRequest, Usage,
+};
+pub use embedded::{EmbeddedBackend, EmbeddedConfig};
+pub use child::{ChildArgs, run_child};

@@ -1,0 +1,298 @@
+//! The choice of the next batch: which class, which model, which lanes, which members.
+
+use std::time::Duration;
+
+use media::Mono;
+
+use super::{
+    Admission, Dispatch, DispatchId, End, Job, JobId, ModelKey, ModelState, Running, Scheduler, Why,
+};
+use crate::Class;
+
+/// A batch that could start now.
+#[derive(Debug)]
+struct Plan {
+    leader: JobId,
+    lanes: Vec<usize>,
+    /// The batch grows no longer than this.
+    piece_max: Duration,
+    /// Only jobs without deadline may join: they are why the lane may be used at all.
+    undated_only: bool,
+}
+
+/// What a class can do with the free lanes.
+#[derive(Debug)]
+enum Fit {
+    Start(Plan),
+    /// Its first job needs more lanes than are free: they are held for it.
+    Hold,
+    Nothing,
+}
+
+impl Scheduler {
+    /// Starts the next batch, if one fits a free lane.
+    pub(super) fn pick(&mut self, now: Mono) -> Option<Dispatch> {
+        if self.lanes.iter().all(Option::is_some) {
+            return None;
+        }
+        if let Some((rank, plan)) = self.pick_aged(now) {
+            self.classes[rank].aged_last = Some(now);
+            return Some(self.start(now, plan, Why::Aged, true));
+        }
+        let ranks = self.classes.len();
+        let (first, fit) = (0..ranks).find_map(|rank| match self.plan_class(now, rank) {
+            Fit::Nothing => None,
+            fit => Some((rank, fit)),
+        })?;
+        for rank in first + 1..ranks {
+            if self.classes[rank].share > 0.0
+                && let Fit::Start(plan) = self.plan_class(now, rank)
+                && self.is_owed(now, rank, plan.leader, plan.lanes.len())
+            {
+                return Some(self.start(now, plan, Why::Share, false));
+            }
+        }
+        match fit {
+            Fit::Start(plan) => Some(self.start(now, plan, Why::Order, false)),
+            Fit::Hold | Fit::Nothing => None,
+        }
+    }
+
+    /// When the model's waiting batch closes; none if it is closed or empty.
+    pub(super) fn closes(&self, model: &ModelState, now: Mono) -> Option<Mono> {
+        let wait = model.spec.batch_wait_max;
+        let queued = model.queue.len();
+        let is_full = queued >= model.spec.batch_max;
+        // Waiting for more members pays only while others compute.
+        if wait.is_zero() || is_full || self.running.values().all(|r| r.stuck) {
+            return None;
+        }
+        let oldest = self.jobs.get(&model.queue.oldest()?)?;
+        let by_age = oldest.submitted + wait;
+        let cost = model.cost.p90(now, queued).unwrap_or_default();
+        // A quarter of the cost in hand, so that the deadline still holds when the batch runs a little long.
+        let by_slack = model.queue.due_first().map(|(due, _)| due - cost - cost / 4);
+        let closes = by_slack.map_or(by_age, |slack| slack.min(by_age));
+        (closes > now).then_some(closes)
+    }
+
+    fn is_ready(&self, model: &ModelState, now: Mono) -> bool {
+        !model.queue.is_empty() && self.closes(model, now).is_none()
+    }
+
+    fn pick_aged(&self, now: Mono) -> Option<(usize, Plan)> {
+        let wait = self.config.wait_max;
+        self.classes.iter().enumerate().find_map(|(rank, class)| {
+            let oldest = *class.undated.first()?;
+            let job = self.jobs.get(&oldest)?;
+            let is_due = now.since(job.submitted) >= wait
+                && class.aged_last.is_none_or(|last| now.since(last) >= wait);
+            match is_due.then(|| self.place(now, oldest, job))? {
+                Fit::Start(plan) => Some((rank, plan)),
+                Fit::Hold | Fit::Nothing => None,
+            }
+        })
+    }
+
+    /// The first job of the class, in its order, for which there are lanes. Sheds what can't make it.
+    fn plan_class(&mut self, now: Mono, rank: usize) -> Fit {
+        if self.classes[rank].queued == 0 {
+            return Fit::Nothing;
+        }
+        let mut heads = Vec::with_capacity(self.classes[rank].models.len());
+        for i in 0..self.classes[rank].models.len() {
+            let index = self.classes[rank].models[i];
+            if self.is_ready(&self.models[index], now) {
+                heads.extend(self.first_in_time(now, index));
+            }
+        }
+        heads.sort_unstable();
+        for head in heads {
+            let Some(job) = self.jobs.get(&head.job) else { continue };
+            match self.place(now, head.job, job) {
+                Fit::Nothing => {}
+                fit => return fit,
+            }
+        }
+        Fit::Nothing
+    }
+
+    /// The model's first job that can make its deadline; those before it are shed.
+    fn first_in_time(&mut self, now: Mono, model: usize) -> Option<super::queue::Head> {
+        loop {
+            let head = self.models[model].queue.first()?;
+            if self.admit(now, head.job) {
+                return Some(head);
+            }
+            self.end_queued(now, head.job, End::Shed);
+        }
+    }
+
+    fn admit(&mut self, now: Mono, id: JobId) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        let Some(deadline) = job.rank.deadline().filter(|_| !job.probe) else { return true };
+        let cost = &mut self.models[job.model].cost;
+        match cost.admit(now, deadline, job.predicted, self.config.probe_interval) {
+            Admission::Fits => true,
+            Admission::Probe => {
+                job.probe = true;
+                true
+            }
+            Admission::Shed => false,
+        }
+    }
+
+    /// The free lanes a job may take: text the preferred one first, others that one last, and only for
+    /// short pieces, or without deadline while no text is runnable.
+    fn place(&self, now: Mono, leader: JobId, job: &Job) -> Fit {
+        let model = &self.models[job.model];
+        let is_stuck = |id: &DispatchId| self.running.get(id).is_some_and(|running| running.stuck);
+        let healthy = self.lanes.iter().filter(|l| !l.as_ref().is_some_and(is_stuck)).count();
+        let preferred = self
+            .config
+            .preferred_lane
+            .filter(|lane| healthy > 1 && !self.lanes[*lane].as_ref().is_some_and(is_stuck));
+        let free = |lane: &usize| self.lanes[*lane].is_none();
+        let others = (0..self.lanes.len()).filter(|lane| Some(*lane) != preferred).filter(free);
+        let (batch_max, foreign_max) = (self.config.batch_piece_max, self.config.foreign_piece_max);
+        let plan = |lanes, piece_max, undated_only| {
+            Fit::Start(Plan { leader, lanes, piece_max, undated_only })
+        };
+        if model.spec.class == Class::Text {
+            let width = model.spec.width.clamp(1, healthy.max(1));
+            let lanes: Vec<usize> =
+                preferred.into_iter().filter(free).chain(others).take(width).collect();
+            return match lanes.len() {
+                found if found == width => plan(lanes, batch_max, false),
+                0 => Fit::Nothing,
+                _ => Fit::Hold,
+            };
+        }
+        let cost = model.cost.estimate(now, 1, job.predicted);
+        let is_short = cost.is_some_and(|cost| cost <= foreign_max);
+        let by_idleness = job.rank.deadline().is_none() && !self.is_text_runnable(now);
+        let allowed = preferred.filter(|_| is_short || by_idleness);
+        let usable = healthy - usize::from(preferred.is_some() && allowed.is_none());
+        let width = model.spec.width.clamp(1, usable.max(1));
+        let lanes: Vec<usize> =
+            others.chain(allowed.into_iter().filter(free)).take(width).collect();
+        if lanes.len() < width {
+            return if lanes.is_empty() { Fit::Nothing } else { Fit::Hold };
+        }
+        let takes_preferred = preferred.is_some_and(|lane| lanes.contains(&lane));
+        match (takes_preferred, by_idleness) {
+            (true, true) => plan(lanes, batch_max, true),
+            (true, false) => plan(lanes, batch_max.min(foreign_max), false),
+            (false, _) => plan(lanes, batch_max, false),
+        }
+    }
+
+    fn is_text_runnable(&self, now: Mono) -> bool {
+        let texts = self.models.iter().filter(|m| m.spec.class == Class::Text);
+        texts.into_iter().any(|m| self.is_ready(m, now))
+    }
+
+    /// Whether the class's lane time, what its running batches still need included, is so far below its
+    /// share that at least half of this job fits in.
+    fn is_owed(&self, now: Mono, rank: usize, leader: JobId, width: usize) -> bool {
+        let class = &self.classes[rank];
+        let healthy = self.lanes.len() - self.lanes_stuck().len();
+        let full_us = class.share * healthy as f64 * 1e6;
+        let target_us = class.share * healthy as f64 * class.usage.demand_us() as f64;
+        let ahead = |r: &Running| {
+            let left = r.estimate.unwrap_or_default().saturating_sub(now.since(r.started));
+            left.as_micros() as u64 * r.lanes.len() as u64
+        };
+        let running =
+            self.running.values().filter(|r| !r.stuck && self.models[r.model].rank == rank);
+        let committed_us: u64 = running.map(ahead).sum();
+        let cost = self
+            .jobs
+            .get(&leader)
+            .and_then(|job| self.models[job.model].cost.estimate(now, 1, job.predicted));
+        let cost_us = cost.unwrap_or_default().as_micros() as f64 * width as f64;
+        let half_us = (cost_us / 2.0).min(full_us / 2.0);
+        (class.usage.used_us() + committed_us) as f64 + half_us < target_us
+    }
+
+    /// Takes the leader and those who join it out of the queue and gives them their lanes.
+    fn start(&mut self, now: Mono, plan: Plan, why: Why, alone: bool) -> Dispatch {
+        let id = DispatchId(self.dispatches_seen);
+        self.dispatches_seen += 1;
+        let mut members = Vec::new();
+        let mut index = 0;
+        let mut predicted = None;
+        if let Some(leader) = self.take(plan.leader) {
+            index = leader.model;
+            predicted = leader.predicted;
+            members.push((plan.leader, leader.submitted, leader.rank.deadline()));
+            if !alone && !leader.probe && predicted.is_none() {
+                self.fill(now, index, &plan, &mut members);
+            }
+        }
+        let model = &mut self.models[index];
+        let batch = members.len();
+        let estimate = model.cost.estimate(now, batch, predicted);
+        model.counts.running += batch as u64;
+        self.classes[model.rank].lanes_held += plan.lanes.len() as u64;
+        for lane in &plan.lanes {
+            self.lanes[*lane] = Some(id);
+        }
+        let jobs = members.iter().map(|(job, ..)| *job).collect();
+        let lanes = plan.lanes.clone();
+        let running = Running {
+            model: index,
+            members,
+            batch,
+            lanes: plan.lanes,
+            started: now,
+            estimate,
+            predicted,
+            stuck: false,
+        };
+        self.running.insert(id, running);
+        Dispatch { id, model: ModelKey(index as u32), jobs, lanes, why, estimate }
+    }
+
+    /// Adds members as long as the batch stays short enough and in time for each of them. A model whose
+    /// cost is unknown is tried with a single job first.
+    fn fill(
+        &mut self,
+        now: Mono,
+        index: usize,
+        plan: &Plan,
+        members: &mut Vec<(JobId, Mono, Option<Mono>)>,
+    ) {
+        let mut due_first = members.first().and_then(|(_, _, deadline)| *deadline);
+        while members.len() < self.models[index].spec.batch_max {
+            let model = &self.models[index];
+            let Some(cost) = model.cost.p90(now, members.len() + 1) else { return };
+            let Some(next) = self.first_in_time(now, index) else { return };
+            let deadline = next.rank().deadline();
+            due_first = due_first.into_iter().chain(deadline).min();
+            let is_late = due_first.is_some_and(|due| now + cost > due);
+            let is_other =
+                self.jobs.get(&next.job).is_none_or(|j| j.probe || j.predicted.is_some());
+            if cost > plan.piece_max
+                || is_late
+                || is_other
+                || (plan.undated_only && deadline.is_some())
+            {
+                return;
+            }
+            let Some(job) = self.take(next.job) else { return };
+            members.push((next.job, job.submitted, deadline));
+        }
+    }
+
+    /// Takes a job out to run it: its stream has been served.
+    fn take(&mut self, id: JobId) -> Option<Job> {
+        let (stream, rank) = self.jobs.get(&id).map(|j| (j.stream, self.models[j.model].rank))?;
+        let served = self.streams.serve(stream, rank);
+        for i in 0..self.classes[rank].models.len() {
+            let model = self.classes[rank].models[i];
+            self.models[model].queue.served(stream, served);
+        }
+        self.unqueue(id)
+    }
+}

@@ -1,0 +1,47 @@
+//! Starts the real engine on the real weights.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use engine::language::{ChildArgs, EmbeddedBackend, EmbeddedConfig};
+
+/// A folder of the weights cache.
+pub(crate) fn cache(folder: &str) -> PathBuf {
+    let cache = std::env::var_os("PIPELINE_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("XDG_CACHE_HOME").map(|d| PathBuf::from(d).join("pipeline")))
+        .unwrap_or_else(|| {
+            PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/pipeline")
+        });
+    cache.join("models").join(folder)
+}
+
+/// The child with one thread; none without weights.
+pub(crate) fn config() -> Option<EmbeddedConfig> {
+    let model = cache("smollm2-135m").join("smollm2-135m-q8_0.gguf");
+    if !model.exists() {
+        assert!(std::env::var_os("CI").is_none(), "{} is not there", model.display());
+        eprintln!("skipped: {} is not there; run `pipeline models pull smollm2-135m`", model.display());
+        return None;
+    }
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_language-child"));
+    Some(EmbeddedConfig::new(program, Vec::new(), ChildArgs::new(model), "smollm2-135m".into()))
+}
+
+/// A running engine that takes work.
+pub(crate) async fn start() -> Option<EmbeddedBackend> {
+    let backend = EmbeddedBackend::start(config()?);
+    tokio::time::timeout(Duration::from_secs(60), backend.ready()).await.expect("it loads");
+    Some(backend)
+}
+
+/// Waits for a condition that health questions will make true.
+pub(crate) async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within 30 s: {what}");
+}
