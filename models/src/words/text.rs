@@ -64,7 +64,8 @@ pub(super) fn stem(word: &str) -> String {
     if let Some(i) = word.find('\'') {
         word.truncate(i);
     }
-    if !word.is_ascii() || word.len() <= 3 {
+    // News is not the plural of new.
+    if !word.is_ascii() || word.len() <= 3 || word == "news" {
         return word;
     }
     for (ending, instead) in [("sses", "ss"), ("ies", "i"), ("ied", "i"), ("ily", "i"), ("ly", "")]
