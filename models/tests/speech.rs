@@ -97,7 +97,8 @@ fn speech_without_any_pause_is_cut_by_force() {
 #[test]
 fn a_decoding_may_wait_between_steps() {
     let mut ears = Ears::open();
-    let whole = ears.transcribe(&jfk());
+    let input = SpeechInput { pcm: jfk().into(), tokens_per_s_max: TOKENS_PER_S_MAX };
+    let whole = ears.transcriber.run(&[input]).expect("runs").remove(0);
     let model = &mut ears.transcriber;
     let (a, b) =
         (model.encode(&jfk()).expect("encodes"), model.encode(&jfk()[..48_000]).expect("encodes"));
