@@ -104,6 +104,8 @@ impl Scheduler {
             let index = self.classes[rank].models[i];
             if self.is_ready(&self.models[index], now) {
                 heads.extend(self.first_in_time(now, index));
+                // A lane closed to the first may be open to this one.
+                heads.extend(self.models[index].queue.first_undated());
             }
         }
         heads.sort_unstable();
@@ -267,17 +269,18 @@ impl Scheduler {
         while members.len() < self.models[index].spec.batch_max {
             let model = &self.models[index];
             let Some(cost) = model.cost.p90(now, members.len() + 1) else { return };
-            let Some(next) = self.first_in_time(now, index) else { return };
+            let next = if plan.undated_only {
+                model.queue.first_undated()
+            } else {
+                self.first_in_time(now, index)
+            };
+            let Some(next) = next else { return };
             let deadline = next.rank().deadline();
             due_first = due_first.into_iter().chain(deadline).min();
             let is_late = due_first.is_some_and(|due| now + cost > due);
             let is_other =
                 self.jobs.get(&next.job).is_none_or(|j| j.probe || j.predicted.is_some());
-            if cost > plan.piece_max
-                || is_late
-                || is_other
-                || (plan.undated_only && deadline.is_some())
-            {
+            if cost > plan.piece_max || is_late || is_other {
                 return;
             }
             let Some(job) = self.take(next.job) else { return };

@@ -331,8 +331,12 @@ impl Oracle {
             assert!(dispatch.estimate.unwrap() <= self.config.foreign_piece_max);
         }
         let is_batch = dispatch.jobs.len() > 1;
+        let undated_only = foreign && leader.deadline.is_none() && !self.is_text_queued();
         for id in &dispatch.jobs {
-            let next = self.queued.iter().filter(|(_, job)| job.model == model);
+            let next = self
+                .queued
+                .iter()
+                .filter(|(_, job)| job.model == model && !(undated_only && job.deadline.is_some()));
             let next = next.map(|(id, job)| self.key(*id, job)).min();
             let job = self.queued[id].clone();
             assert_eq!(job.model, model, "a batch of two models");
