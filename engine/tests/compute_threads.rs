@@ -201,7 +201,6 @@ async fn a_dropped_future_withdraws_its_job_and_a_deadline_ends_a_waiting_one() 
 async fn a_call_that_hangs_fails_its_job_and_its_lane_comes_back_with_it() {
     let (compute, _) = compute(2, |config| {
         config.scheduler.stuck_after = Duration::from_millis(30);
-        config.scheduler.preferred_lane = None;
     });
     let (stuck, started, release) = held(&compute, Class::Vision);
     let (doubles, _) = doubles(&compute);

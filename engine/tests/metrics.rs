@@ -117,8 +117,11 @@ async fn every_job_is_counted_under_class_model_and_end() {
         ("pipeline_batch_size{class=audio,model=sleepy}", 5),
         ("pipeline_batches_total{class=audio,why=order}", 5),
     ];
-    // The last event may be counted just after its answer.
-    while sums.sums.lock().unwrap().get(expected[2].0).is_none_or(|n| *n < 5) {
+    // Events are counted just after the answers they belong to.
+    let is_counted = |(name, count): &(&str, u64)| {
+        sums.sums.lock().unwrap().get(*name).is_some_and(|found| found >= count)
+    };
+    while !expected.iter().all(is_counted) {
         tokio::task::yield_now().await;
     }
     let found = sums.sums.lock().unwrap().clone();

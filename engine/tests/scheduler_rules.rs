@@ -136,6 +136,49 @@ proptest! {
     }
 }
 
+/// The random traces reach what they are meant to test: each reason to start, each end, each refusal.
+#[test]
+fn traces_reach_every_reason_and_every_end() {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut random = 7u64;
+    let mut next = |below: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for seed in 0..40 {
+        let load = |_| Load {
+            gap_ms: next(12),
+            model: next(6) as usize,
+            stream: next(5) as u8,
+            priority: 0,
+            slack_ms: (next(3) > 0).then_some(5 + next(400)),
+            cancel_one: next(9) == 0,
+        };
+        let loads: Vec<Load> = (0..300).map(load).collect();
+        for (name, count) in run(rules(2, true, 100, 4), &loads, seed).seen {
+            *seen.entry(name).or_default() += count;
+        }
+    }
+    let expected = [
+        "Order",
+        "Share",
+        "Aged",
+        "Done",
+        "Late",
+        "Shed",
+        "Expired",
+        "Cancelled",
+        "Failed",
+        "submit: Queued",
+        "submit: Shed",
+        "submit: Full",
+    ];
+    for name in expected {
+        assert!(seen.get(name).is_some_and(|count| *count >= 10), "{name} in {seen:?}");
+    }
+}
+
 /// Endless work on every side: who gets how much of two lanes.
 fn lane_time(seconds: u64, costs_ms: [(Class, u64); 3]) -> BTreeMap<Class, f64> {
     let mut bench = Bench::new(SchedulerConfig::for_lanes(2));

@@ -290,7 +290,7 @@ async fn a_model_that_was_too_slow_is_used_again_soon_after_it_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_fill_both_lanes_until_text_comes_and_only_then_leave_the_text_lane() {
+async fn files_fill_both_lanes_and_text_takes_the_first_to_free() {
     let stage = Stage::new(|_| (), |_, batch, _| 50 * batch as u64);
     let ocr = stage.model("ocr", Class::TextInput);
     stage.begin(&[&ocr]).await;
@@ -300,6 +300,29 @@ async fn files_fill_both_lanes_until_text_comes_and_only_then_leave_the_text_lan
     for clip in clips {
         assert!(matches!(clip.await.unwrap(), JobEnd::Done { .. }));
     }
+    insta::assert_snapshot!(stage.timeline());
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_live_pieces_leave_text_a_lane_whichever_it_took() {
+    let stage =
+        Stage::new(|_| (), |model, batch, _| batch as u64 * if model == "ocr" { 50 } else { 10 });
+    let ocr = stage.model("ocr", Class::Vision);
+    let detect = stage.model("detect", Class::Vision);
+    stage.begin(&[&ocr, &detect]).await;
+    for step in 0..4 {
+        stage.until(step * 50).await;
+        for cam in 0..2 {
+            drop(stage.ask(&ocr, &format!("cam-{cam}"), Some(400)));
+        }
+        stage.until(step * 50 + 5).await;
+        drop(stage.ask(&detect, "cam-0", Some(400)));
+        if step == 1 {
+            stage.until(70).await;
+            stage.talk("talk", 6, 10);
+        }
+    }
+    stage.until(600).await;
     insta::assert_snapshot!(stage.timeline());
 }
 
