@@ -1,4 +1,5 @@
 //! Lanes as real threads: instances, panics, withdrawal, stuck calls, leases, draining. No times are asserted.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

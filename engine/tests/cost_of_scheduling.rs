@@ -1,5 +1,6 @@
 //! What scheduling itself costs. Ignored, since figures depend on the machine:
 //! `cargo nextest run --release -p engine --run-ignored only --no-capture cost_of_scheduling`.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! The metrics that a run leaves, by name and label. Alone in its binary: a recorder is per process.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

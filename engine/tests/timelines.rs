@@ -1,6 +1,7 @@
 //! What happens when, in virtual time on a simulated device, one timeline per behaviour.
 //!
 //! The scheduler, the handles and the leases are the production ones; only the lanes are simulated.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -132,7 +132,7 @@ mod tests {
         assert!(bad(|c| c.queue_max = 0).contains("queue of 0"));
         assert!(bad(|c| c.order = vec![Class::Text]).contains("TextInput 0 times"));
         assert!(bad(|c| c.order.push(Class::Text)).contains("Text 2 times"));
-        assert!(bad(|c| drop(c.shares.insert(Class::Audio, f64::NAN))).contains("NaN"));
-        assert!(bad(|c| drop(c.shares.insert(Class::Text, 0.7))).contains("at most 1"));
+        assert!(bad(|c| _ = c.shares.insert(Class::Audio, f64::NAN)).contains("NaN"));
+        assert!(bad(|c| _ = c.shares.insert(Class::Text, 0.7)).contains("at most 1"));
     }
 }

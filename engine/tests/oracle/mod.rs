@@ -1,4 +1,10 @@
 //! A naive reference: one flat list of jobs, searched whole at every decision, and intervals instead of sums.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +17,7 @@ use engine::scheduler::{
 use media::{Mono, StreamId};
 
 /// Class, cost of one member, largest batch.
-pub const MODELS: [(Class, u64, usize); 6] = [
+pub(crate) const MODELS: [(Class, u64, usize); 6] = [
     (Class::Text, 12, 1),
     (Class::TextInput, 40, 2),
     (Class::Vision, 18, 8),
@@ -22,19 +28,19 @@ pub const MODELS: [(Class, u64, usize); 6] = [
 
 /// One submission of a trace.
 #[derive(Clone, Debug)]
-pub struct Load {
-    pub gap_ms: u64,
-    pub model: usize,
-    pub stream: u8,
-    pub priority: i32,
-    pub slack_ms: Option<u64>,
-    pub cancel_one: bool,
+pub(crate) struct Load {
+    pub(crate) gap_ms: u64,
+    pub(crate) model: usize,
+    pub(crate) stream: u8,
+    pub(crate) priority: i32,
+    pub(crate) slack_ms: Option<u64>,
+    pub(crate) cancel_one: bool,
 }
 
-pub struct Run {
-    pub dispatches: Vec<(Mono, Dispatch)>,
+pub(crate) struct Run {
+    pub(crate) dispatches: Vec<(Mono, Dispatch)>,
     /// How often each reason to start and each end occurred.
-    pub seen: BTreeMap<String, usize>,
+    pub(crate) seen: BTreeMap<String, usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +50,15 @@ struct Job {
     priority: i32,
     deadline: Option<Mono>,
     submitted: Mono,
+}
+
+/// A class between two events.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    passed_us: u64,
+    lanes_healthy: usize,
+    lanes_held: usize,
+    had_work: bool,
 }
 
 struct Oracle {
@@ -60,8 +75,7 @@ struct Oracle {
     served: BTreeMap<(Class, u8), u64>,
     services: u64,
     counts: Vec<Counts>,
-    /// Per class: from, to, healthy lanes, lanes held, had work.
-    history: BTreeMap<Class, Vec<(u64, u64, usize, usize, bool)>>,
+    history: BTreeMap<Class, Vec<Past>>,
     aged: BTreeMap<Class, Mono>,
     seed: u64,
     dispatches: Vec<(Mono, Dispatch)>,
@@ -69,7 +83,7 @@ struct Oracle {
 }
 
 /// Runs a trace to its end, checking every rule at every event.
-pub fn run(config: SchedulerConfig, loads: &[Load], seed: u64) -> Run {
+pub(crate) fn run(config: SchedulerConfig, loads: &[Load], seed: u64) -> Run {
     let mut scheduler = Scheduler::new(config.clone()).unwrap();
     let add = |(index, (class, _, batch_max)): (usize, &(Class, u64, usize))| {
         scheduler.add_model(ModelSpec {
@@ -147,12 +161,17 @@ impl Oracle {
     }
 
     fn pass(&mut self, to: Mono) {
+        let to = to.max(self.now);
         for class in engine::scheduler::CLASSES {
             let held = self.held(class);
             let queued = self.queued.values().any(|job| MODELS[job.model].0 == class);
-            let lanes = self.config.lanes - self.stuck.len();
-            let entry = (self.now.0, to.0, lanes, held, queued || held > 0);
-            self.history.entry(class).or_default().push(entry);
+            let past = Past {
+                passed_us: to.0 - self.now.0,
+                lanes_healthy: self.config.lanes - self.stuck.len(),
+                lanes_held: held,
+                had_work: queued || held > 0,
+            };
+            self.history.entry(class).or_default().push(past);
         }
         self.now = to;
     }
@@ -387,11 +406,11 @@ impl Oracle {
     fn check_share(&self, class: Class) {
         let share = self.config.shares[&class];
         let mut credit = 0.0f64;
-        for (start, end, lanes, held, had_work) in &self.history[&class] {
-            let due = share * *lanes as f64;
+        for past in &self.history[&class] {
+            let due = share * past.lanes_healthy as f64;
             let bound = due * 1e6;
-            let after = credit + (due - *held as f64) * end.saturating_sub(*start) as f64;
-            credit = if *had_work {
+            let after = credit + (due - past.lanes_held as f64) * past.passed_us as f64;
+            credit = if past.had_work {
                 after.clamp(-bound, bound)
             } else {
                 after.clamp(-bound, credit.max(0.0).min(bound))
