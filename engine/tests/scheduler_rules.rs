@@ -1,4 +1,5 @@
 //! The scheduler's rules on random traces, held against a naive reference that keeps one flat list.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod oracle;
 
@@ -133,6 +134,49 @@ proptest! {
             let waited = bench.now.since(submitted).as_millis() as u64;
             prop_assert!(waited <= bound + piece_ms, "{waited} ms, stated {bound}");
         }
+    }
+}
+
+/// The random traces reach what they are meant to test: each reason to start, each end, each refusal.
+#[test]
+fn traces_reach_every_reason_and_every_end() {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut random = 7u64;
+    let mut next = |below: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for seed in 0..40 {
+        let load = |_| Load {
+            gap_ms: next(12),
+            model: next(6) as usize,
+            stream: next(5) as u8,
+            priority: 0,
+            slack_ms: (next(3) > 0).then_some(5 + next(400)),
+            cancel_one: next(9) == 0,
+        };
+        let loads: Vec<Load> = (0..300).map(load).collect();
+        for (name, count) in run(rules(2, true, 100, 4), &loads, seed).seen {
+            *seen.entry(name).or_default() += count;
+        }
+    }
+    let expected = [
+        "Order",
+        "Share",
+        "Aged",
+        "Done",
+        "Late",
+        "Shed",
+        "Expired",
+        "Cancelled",
+        "Failed",
+        "submit: Queued",
+        "submit: Shed",
+        "submit: Full",
+    ];
+    for name in expected {
+        assert!(seen.get(name).is_some_and(|count| *count >= 10), "{name} in {seen:?}");
     }
 }
 

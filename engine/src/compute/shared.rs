@@ -299,7 +299,8 @@ impl Shared {
         let (model, class) = (batch.model.clone(), batch.class);
         let lane = batch.lanes.first().copied().unwrap_or_default();
         Work::new(lane, model, class, inputs.len(), move || {
-            let (result, is_cold) = match &entry {
+            // The entry is let go before the answer is out, so that whoever has it may register anew.
+            let (result, is_cold) = match entry {
                 Some(entry) => entry.run(inputs),
                 None => (Err(entry::gone(&batch.model)), true),
             };

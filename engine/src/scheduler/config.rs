@@ -18,13 +18,14 @@ pub struct SchedulerConfig {
     pub lanes: usize,
     /// Every class once, the first first served.
     pub order: Vec<Class>,
-    /// Guaranteed fraction of lane time per class, taken over the time of the last second in which that
-    /// class had work. Absent classes have none.
+    /// Guaranteed fraction of lane time per class while that class has work, owed up to one second of it.
+    /// Absent classes have none.
     pub shares: BTreeMap<Class, f64>,
-    /// The lane kept for text: other classes use it for short pieces only. None when text needs no such
-    /// lane (accelerators, or a single lane).
-    pub preferred_lane: Option<usize>,
-    /// Longest piece, by predicted cost, that another class may run on the preferred lane.
+    /// Whether one lane's worth is kept for text: of several healthy lanes, long pieces of other classes hold
+    /// all but one at most, except work without deadline while no text is runnable. Which lane that is may
+    /// change, since text keeps the lane it has.
+    pub text_lane: bool,
+    /// Longest piece, by predicted cost, that another class may run on text's lane.
     pub foreign_piece_max: Duration,
     /// A batch grows no longer than this by predicted cost; a single job may be longer.
     pub batch_piece_max: Duration,
@@ -47,7 +48,7 @@ impl SchedulerConfig {
             lanes,
             order: CLASSES.to_vec(),
             shares: BTreeMap::from([(Class::Vision, 0.25), (Class::Audio, 0.15)]),
-            preferred_lane: (lanes > 1).then_some(0),
+            text_lane: true,
             foreign_piece_max: Duration::from_millis(30),
             batch_piece_max: Duration::from_millis(60),
             queue_max: 64,
@@ -74,13 +75,10 @@ impl SchedulerConfig {
         if sum > 1.0 {
             return Err(SchedulerError::ShareSum { sum });
         }
-        match self.preferred_lane {
-            Some(lane) if lane >= self.lanes => {
-                Err(SchedulerError::PreferredLane { lane, lanes: self.lanes })
-            }
-            _ if self.queue_max == 0 => Err(SchedulerError::NoQueue),
-            _ => Ok(()),
+        if self.queue_max == 0 {
+            return Err(SchedulerError::NoQueue);
         }
+        Ok(())
     }
 }
 
@@ -115,14 +113,6 @@ pub enum SchedulerError {
         /// Their sum.
         sum: f64,
     },
-    /// No such lane.
-    #[error("lane {lane} is preferred for text, but there are {lanes} lanes counted from 0")]
-    PreferredLane {
-        /// As configured.
-        lane: usize,
-        /// How many there are.
-        lanes: usize,
-    },
 }
 
 #[cfg(test)]
@@ -142,8 +132,7 @@ mod tests {
         assert!(bad(|c| c.queue_max = 0).contains("queue of 0"));
         assert!(bad(|c| c.order = vec![Class::Text]).contains("TextInput 0 times"));
         assert!(bad(|c| c.order.push(Class::Text)).contains("Text 2 times"));
-        assert!(bad(|c| drop(c.shares.insert(Class::Audio, f64::NAN))).contains("NaN"));
-        assert!(bad(|c| drop(c.shares.insert(Class::Text, 0.7))).contains("at most 1"));
-        assert!(bad(|c| c.preferred_lane = Some(2)).contains("lane 2"));
+        assert!(bad(|c| _ = c.shares.insert(Class::Audio, f64::NAN)).contains("NaN"));
+        assert!(bad(|c| _ = c.shares.insert(Class::Text, 0.7)).contains("at most 1"));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! # Order
 //! 1. A class's oldest job without deadline that waited `wait_max`: one per class in that time.
-//! 2. A class below its guaranteed share (centred: it starts when half the job still fits in).
+//! 2. A class that is owed lane time by its guaranteed share, at least half of the job's.
 //! 3. Classes in configured order. Inside a class: stream priority, then the earliest deadline (none last),
 //!    then the stream served longest ago.
 //!
@@ -22,8 +22,8 @@ mod config;
 mod ledger;
 mod pick;
 mod queue;
+mod share;
 mod streams;
-mod usage;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub use ledger::{Counts, LedgerLine};
 use crate::Class;
 use crate::cost::{Admission, Cost};
 use queue::{ModelQueue, Rank, StreamIndex};
+use share::Share;
 use streams::Streams;
-use usage::Usage;
 
 /// A model known to the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -211,8 +211,7 @@ struct Job {
 
 #[derive(Debug)]
 struct ClassState {
-    usage: Usage,
-    share: f64,
+    share: Share,
     models: Vec<usize>,
     /// Queued jobs without deadline, oldest first.
     undated: std::collections::BTreeSet<JobId>,
@@ -230,6 +229,8 @@ struct Running {
     started: Mono,
     estimate: Option<Duration>,
     predicted: Option<Duration>,
+    /// Not text, longer than a short piece, and not exempt: counts towards the lanes text may have to wait for.
+    is_long: bool,
     stuck: bool,
 }
 
@@ -259,8 +260,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig) -> Result<Self, SchedulerError> {
         config.check()?;
         let classes = config.order.iter().map(|class| ClassState {
-            usage: Usage::new(),
-            share: config.shares.get(class).copied().unwrap_or(0.0),
+            share: Share::new(config.shares.get(class).copied().unwrap_or(0.0)),
             models: Vec::new(),
             undated: Default::default(),
             queued: 0,
@@ -450,7 +450,7 @@ impl Scheduler {
     /// Lane time each class has held until the last call, stuck lanes left out.
     pub fn lane_time(&self) -> BTreeMap<Class, Duration> {
         let held = self.config.order.iter().zip(&self.classes);
-        held.map(|(class, c)| (*class, Duration::from_micros(c.usage.total_us()))).collect()
+        held.map(|(class, c)| (*class, c.share.held())).collect()
     }
 
     /// p90 of a batch of `batch`, as the scheduler believes it.
@@ -481,10 +481,13 @@ impl Scheduler {
 
     /// Accounts for the time since the last call. A `now` before it counts as the same instant.
     fn advance(&mut self, now: Mono) -> Mono {
-        let now = now.max(self.last);
+        if now <= self.last {
+            return self.last;
+        }
+        let (passed, lanes) = (now.since(self.last), self.lanes_healthy());
         for class in &mut self.classes {
             let demand = class.queued > 0 || class.lanes_held > 0;
-            class.usage.advance(self.last, now, class.lanes_held, demand);
+            class.share.advance(passed, lanes, class.lanes_held, demand);
         }
         self.last = now;
         now

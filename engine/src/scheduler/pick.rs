@@ -16,8 +16,8 @@ struct Plan {
     lanes: Vec<usize>,
     /// The batch grows no longer than this.
     piece_max: Duration,
-    /// Only jobs without deadline may join: they are why the lane may be used at all.
-    undated_only: bool,
+    /// Takes text's lane because no text is runnable: only jobs without deadline may join.
+    is_exempt: bool,
 }
 
 /// What a class can do with the free lanes.
@@ -45,7 +45,7 @@ impl Scheduler {
             fit => Some((rank, fit)),
         })?;
         for rank in first + 1..ranks {
-            if self.classes[rank].share > 0.0
+            if !self.classes[rank].share.is_none()
                 && let Fit::Start(plan) = self.plan_class(now, rank)
                 && self.is_owed(now, rank, plan.leader, plan.lanes.len())
             {
@@ -104,6 +104,8 @@ impl Scheduler {
             let index = self.classes[rank].models[i];
             if self.is_ready(&self.models[index], now) {
                 heads.extend(self.first_in_time(now, index));
+                // A lane closed to the first may be open to this one.
+                heads.extend(self.models[index].queue.first_undated());
             }
         }
         heads.sort_unstable();
@@ -142,49 +144,48 @@ impl Scheduler {
         }
     }
 
-    /// The free lanes a job may take: text the preferred one first, others that one last, and only for
-    /// short pieces, or without deadline while no text is runnable.
+    /// The free lanes a job may take. Text takes any. Of n lanes, long pieces of others hold n - 1 at most,
+    /// so that text never waits for more than a short one, except pieces without deadline while no text is
+    /// runnable.
     fn place(&self, now: Mono, leader: JobId, job: &Job) -> Fit {
         let model = &self.models[job.model];
-        let is_stuck = |id: &DispatchId| self.running.get(id).is_some_and(|running| running.stuck);
-        let healthy = self.lanes.iter().filter(|l| !l.as_ref().is_some_and(is_stuck)).count();
-        let preferred = self
-            .config
-            .preferred_lane
-            .filter(|lane| healthy > 1 && !self.lanes[*lane].as_ref().is_some_and(is_stuck));
-        let free = |lane: &usize| self.lanes[*lane].is_none();
-        let others = (0..self.lanes.len()).filter(|lane| Some(*lane) != preferred).filter(free);
         let (batch_max, foreign_max) = (self.config.batch_piece_max, self.config.foreign_piece_max);
-        let plan = |lanes, piece_max, undated_only| {
-            Fit::Start(Plan { leader, lanes, piece_max, undated_only })
-        };
-        if model.spec.class == Class::Text {
-            let width = model.spec.width.clamp(1, healthy.max(1));
-            let lanes: Vec<usize> =
-                preferred.into_iter().filter(free).chain(others).take(width).collect();
-            return match lanes.len() {
-                found if found == width => plan(lanes, batch_max, false),
-                0 => Fit::Nothing,
-                _ => Fit::Hold,
-            };
+        let healthy = self.lanes_healthy();
+        let mut width = model.spec.width.clamp(1, healthy.max(1));
+        let (mut piece_max, mut is_exempt) = (batch_max, false);
+        if model.spec.class != Class::Text && self.config.text_lane && healthy > 1 {
+            let cost = model.cost.estimate(now, 1, job.predicted);
+            let is_short = cost.is_some_and(|cost| cost <= foreign_max);
+            let by_idleness = job.rank.deadline().is_none() && !self.is_text_runnable(now);
+            if !is_short && !by_idleness {
+                width = width.min(healthy - 1);
+            }
+            let open = (healthy - 1).saturating_sub(self.lanes_with_long_pieces());
+            match (open >= width, by_idleness, is_short) {
+                (true, _, _) => {}
+                (false, true, _) => is_exempt = true,
+                (false, false, true) => piece_max = batch_max.min(foreign_max),
+                (false, false, false) if width > 1 => return Fit::Hold,
+                (false, false, false) => return Fit::Nothing,
+            }
         }
-        let cost = model.cost.estimate(now, 1, job.predicted);
-        let is_short = cost.is_some_and(|cost| cost <= foreign_max);
-        let by_idleness = job.rank.deadline().is_none() && !self.is_text_runnable(now);
-        let allowed = preferred.filter(|_| is_short || by_idleness);
-        let usable = healthy - usize::from(preferred.is_some() && allowed.is_none());
-        let width = model.spec.width.clamp(1, usable.max(1));
-        let lanes: Vec<usize> =
-            others.chain(allowed.into_iter().filter(free)).take(width).collect();
-        if lanes.len() < width {
-            return if lanes.is_empty() { Fit::Nothing } else { Fit::Hold };
+        let free = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].is_none());
+        let lanes: Vec<usize> = free.take(width).collect();
+        match lanes.len() {
+            found if found == width => Fit::Start(Plan { leader, lanes, piece_max, is_exempt }),
+            0 => Fit::Nothing,
+            _ => Fit::Hold,
         }
-        let takes_preferred = preferred.is_some_and(|lane| lanes.contains(&lane));
-        match (takes_preferred, by_idleness) {
-            (true, true) => plan(lanes, batch_max, true),
-            (true, false) => plan(lanes, batch_max.min(foreign_max), false),
-            (false, _) => plan(lanes, batch_max, false),
-        }
+    }
+
+    pub(super) fn lanes_healthy(&self) -> usize {
+        let stuck = self.running.values().filter(|r| r.stuck).map(|r| r.lanes.len());
+        self.lanes.len() - stuck.sum::<usize>()
+    }
+
+    fn lanes_with_long_pieces(&self) -> usize {
+        let long = self.running.values().filter(|r| r.is_long && !r.stuck);
+        long.map(|r| r.lanes.len()).sum()
     }
 
     fn is_text_runnable(&self, now: Mono) -> bool {
@@ -192,27 +193,20 @@ impl Scheduler {
         texts.into_iter().any(|m| self.is_ready(m, now))
     }
 
-    /// Whether the class's lane time, what its running batches still need included, is so far below its
-    /// share that at least half of this job fits in.
+    /// Whether the class's share owes it this job.
     fn is_owed(&self, now: Mono, rank: usize, leader: JobId, width: usize) -> bool {
-        let class = &self.classes[rank];
-        let healthy = self.lanes.len() - self.lanes_stuck().len();
-        let full_us = class.share * healthy as f64 * 1e6;
-        let target_us = class.share * healthy as f64 * class.usage.demand_us() as f64;
         let ahead = |r: &Running| {
             let left = r.estimate.unwrap_or_default().saturating_sub(now.since(r.started));
-            left.as_micros() as u64 * r.lanes.len() as u64
+            left * r.lanes.len() as u32
         };
-        let running =
-            self.running.values().filter(|r| !r.stuck && self.models[r.model].rank == rank);
-        let committed_us: u64 = running.map(ahead).sum();
+        let of_class = |r: &&Running| !r.stuck && self.models[r.model].rank == rank;
+        let committed: Duration = self.running.values().filter(of_class).map(ahead).sum();
         let cost = self
             .jobs
             .get(&leader)
             .and_then(|job| self.models[job.model].cost.estimate(now, 1, job.predicted));
-        let cost_us = cost.unwrap_or_default().as_micros() as f64 * width as f64;
-        let half_us = (cost_us / 2.0).min(full_us / 2.0);
-        (class.usage.used_us() + committed_us) as f64 + half_us < target_us
+        let cost = cost.unwrap_or_default() * width as u32;
+        self.classes[rank].share.owes(cost, committed, self.lanes_healthy())
     }
 
     /// Takes the leader and those who join it out of the queue and gives them their lanes.
@@ -233,6 +227,8 @@ impl Scheduler {
         let model = &mut self.models[index];
         let batch = members.len();
         let estimate = model.cost.estimate(now, batch, predicted);
+        let is_short = estimate.is_some_and(|e| e <= self.config.foreign_piece_max);
+        let is_long = model.spec.class != Class::Text && !plan.is_exempt && !is_short;
         model.counts.running += batch as u64;
         self.classes[model.rank].lanes_held += plan.lanes.len() as u64;
         for lane in &plan.lanes {
@@ -248,6 +244,7 @@ impl Scheduler {
             started: now,
             estimate,
             predicted,
+            is_long,
             stuck: false,
         };
         self.running.insert(id, running);
@@ -267,17 +264,18 @@ impl Scheduler {
         while members.len() < self.models[index].spec.batch_max {
             let model = &self.models[index];
             let Some(cost) = model.cost.p90(now, members.len() + 1) else { return };
-            let Some(next) = self.first_in_time(now, index) else { return };
+            let next = if plan.is_exempt {
+                model.queue.first_undated()
+            } else {
+                self.first_in_time(now, index)
+            };
+            let Some(next) = next else { return };
             let deadline = next.rank().deadline();
             due_first = due_first.into_iter().chain(deadline).min();
             let is_late = due_first.is_some_and(|due| now + cost > due);
             let is_other =
                 self.jobs.get(&next.job).is_none_or(|j| j.probe || j.predicted.is_some());
-            if cost > plan.piece_max
-                || is_late
-                || is_other
-                || (plan.undated_only && deadline.is_some())
-            {
+            if cost > plan.piece_max || is_late || is_other {
                 return;
             }
             let Some(job) = self.take(next.job) else { return };

@@ -56,11 +56,19 @@ struct StreamQueue {
     served: u64,
 }
 
-/// Bounded by the scheduler, which asks for [`ModelQueue::len_of`] before it pushes.
+/// Streams' queues and the order among their first jobs.
+#[derive(Debug, Default)]
+struct Streams {
+    queues: BTreeMap<StreamIndex, StreamQueue>,
+    heads: BTreeSet<Head>,
+}
+
+/// Bounded by the scheduler, which asks for [`ModelQueue::len_of`] before it pushes. Jobs with and without
+/// deadline are kept apart, since the latter may use a lane that the former may not.
 #[derive(Debug, Default)]
 pub(super) struct ModelQueue {
-    streams: BTreeMap<StreamIndex, StreamQueue>,
-    heads: BTreeSet<Head>,
+    dated: Streams,
+    undated: Streams,
     deadlines: BTreeSet<(Mono, JobId)>,
     ages: BTreeSet<JobId>,
 }
@@ -75,12 +83,21 @@ impl ModelQueue {
     }
 
     pub(super) fn len_of(&self, stream: StreamIndex) -> usize {
-        self.streams.get(&stream).map_or(0, |q| q.jobs.len())
+        [&self.dated, &self.undated]
+            .iter()
+            .filter_map(|s| s.queues.get(&stream))
+            .map(|q| q.jobs.len())
+            .sum()
     }
 
     /// The job to serve first.
     pub(super) fn first(&self) -> Option<Head> {
-        self.heads.first().copied()
+        self.dated.heads.first().into_iter().chain(self.first_undated().as_ref()).min().copied()
+    }
+
+    /// The job to serve first among those without deadline.
+    pub(super) fn first_undated(&self) -> Option<Head> {
+        self.undated.heads.first().copied()
     }
 
     /// The job that waits longest.
@@ -95,11 +112,41 @@ impl ModelQueue {
 
     /// The stream's first job with a deadline: what a newer one displaces from a full queue.
     pub(super) fn displaced(&self, stream: StreamIndex) -> Option<Rank> {
-        self.streams.get(&stream)?.jobs.iter().find(|r| r.deadline().is_some()).copied()
+        self.dated.queues.get(&stream)?.jobs.first().copied()
     }
 
     pub(super) fn push(&mut self, stream: StreamIndex, served: u64, rank: Rank) {
-        let queue = self.streams.entry(stream).or_default();
+        self.ages.insert(rank.job);
+        match rank.deadline() {
+            Some(deadline) => {
+                self.deadlines.insert((deadline, rank.job));
+                self.dated.push(stream, served, rank);
+            }
+            None => self.undated.push(stream, served, rank),
+        }
+    }
+
+    pub(super) fn remove(&mut self, stream: StreamIndex, rank: Rank) {
+        self.ages.remove(&rank.job);
+        match rank.deadline() {
+            Some(deadline) => {
+                self.deadlines.remove(&(deadline, rank.job));
+                self.dated.remove(stream, rank);
+            }
+            None => self.undated.remove(stream, rank),
+        }
+    }
+
+    /// Moves the stream behind those equal to it.
+    pub(super) fn served(&mut self, stream: StreamIndex, served: u64) {
+        self.dated.served(stream, served);
+        self.undated.served(stream, served);
+    }
+}
+
+impl Streams {
+    fn push(&mut self, stream: StreamIndex, served: u64, rank: Rank) {
+        let queue = self.queues.entry(stream).or_default();
         let first = queue.jobs.first().copied();
         if first.is_none_or(|first| rank < first) {
             if let Some(first) = first {
@@ -109,34 +156,23 @@ impl ModelQueue {
             self.heads.insert(Head::new(rank, served, stream));
         }
         queue.jobs.insert(rank);
-        self.ages.insert(rank.job);
-        if let Some(deadline) = rank.deadline() {
-            self.deadlines.insert((deadline, rank.job));
-        }
     }
 
-    pub(super) fn remove(&mut self, stream: StreamIndex, rank: Rank) {
-        let Some(queue) = self.streams.get_mut(&stream) else { return };
+    fn remove(&mut self, stream: StreamIndex, rank: Rank) {
+        let Some(queue) = self.queues.get_mut(&stream) else { return };
         let first = queue.jobs.first().copied();
-        if !queue.jobs.remove(&rank) {
+        if !queue.jobs.remove(&rank) || first != Some(rank) {
             return;
         }
-        if first == Some(rank) {
-            self.heads.remove(&Head::new(rank, queue.served, stream));
-            match queue.jobs.first() {
-                Some(next) => _ = self.heads.insert(Head::new(*next, queue.served, stream)),
-                None => _ = self.streams.remove(&stream),
-            }
-        }
-        self.ages.remove(&rank.job);
-        if let Some(deadline) = rank.deadline() {
-            self.deadlines.remove(&(deadline, rank.job));
+        self.heads.remove(&Head::new(rank, queue.served, stream));
+        match queue.jobs.first() {
+            Some(next) => _ = self.heads.insert(Head::new(*next, queue.served, stream)),
+            None => _ = self.queues.remove(&stream),
         }
     }
 
-    /// Moves the stream behind those equal to it.
-    pub(super) fn served(&mut self, stream: StreamIndex, served: u64) {
-        let Some(queue) = self.streams.get_mut(&stream) else { return };
+    fn served(&mut self, stream: StreamIndex, served: u64) {
+        let Some(queue) = self.queues.get_mut(&stream) else { return };
         if let Some(first) = queue.jobs.first() {
             self.heads.remove(&Head::new(*first, queue.served, stream));
             self.heads.insert(Head::new(*first, served, stream));
