@@ -272,3 +272,20 @@ fn a_pipe_whose_writer_says_nothing_ends_at_its_limit() {
     let error = open(&spec).err().unwrap();
     assert!(matches!(error, MediaError::TimedOut { doing: "opening", .. }), "{error}");
 }
+
+#[test]
+fn opening_again_and_again_leaks_no_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let clip = make(dir.path(), "clip.mp4", &format!("{PATTERN} -t 1 {X264}"));
+    let broken = dir.path().join("broken.mp4");
+    let bytes = fs::read(&clip).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let count = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    for _ in 0..100 {
+        assert!(open(&spec(clip.to_str().unwrap(), EVERYTHING)).is_ok());
+        refused(&broken);
+    }
+    // Other tests may run beside this one in the same process.
+    assert!(count() < before + 50, "{before} descriptors became {}", count());
+}
