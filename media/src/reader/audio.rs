@@ -35,10 +35,11 @@ impl AudioTrack {
     pub(super) fn open(
         stream: &ff::Stream<'_>,
         wanted: bool,
+        live: bool,
         counted: bool,
     ) -> Result<Self, TrackError> {
         let base = Base::new(TrackKind::Audio, stream, counted);
-        let decoder = if wanted { Some(open_decoder(stream, &base)?) } else { None };
+        let decoder = if wanted { Some(open_decoder(stream, &base, live)?) } else { None };
         Ok(AudioTrack {
             base,
             counts: TrackCounts::default(),
@@ -244,7 +245,11 @@ fn say_fitted(fitted: Fitted, pts: Pts, out: &mut Outbox) {
     });
 }
 
-fn open_decoder(stream: &ff::Stream<'_>, base: &Base) -> Result<ff::decoder::Audio, TrackError> {
+fn open_decoder(
+    stream: &ff::Stream<'_>,
+    base: &Base,
+    live: bool,
+) -> Result<ff::decoder::Audio, TrackError> {
     let id = stream.parameters().id();
     let unsupported = |why: &str| TrackError {
         track: "audio",
@@ -254,7 +259,11 @@ fn open_decoder(stream: &ff::Stream<'_>, base: &Base) -> Result<ff::decoder::Aud
     let codec =
         ff::decoder::find(id).ok_or_else(|| unsupported("no decoder in this build of ffmpeg"))?;
     let context = ff::codec::context::Context::from_parameters(stream.parameters());
-    let context = context.map_err(|_| unsupported("its parameters are broken"))?;
+    let mut context = context.map_err(|_| unsupported("its parameters are broken"))?;
+    // RFC 3551 fixes the rate of G.711 over RTP; cameras that leave it out are taken for 44.1 kHz otherwise.
+    if live && matches!(id, ff::codec::Id::PCM_ALAW | ff::codec::Id::PCM_MULAW) {
+        ffi::set_rate(&mut context, 8_000);
+    }
     let mut decoder = context.decoder();
     decoder.set_packet_time_base(base.time_base());
     let opened = decoder.open_as_with(codec, decoder_options()).and_then(|opened| opened.audio());

@@ -3,13 +3,16 @@
 //! A lost reference smears every picture up to the next keyframe, long after the decoder stopped saying so.
 //! Pure. Pictures and damage are compared in decoding order (the number of their packet), because pictures that
 //! were decoded before a loss still leave the decoder after it.
+//!
+//! It sees what demuxer and decoder report. Damage that neither notices (a changed byte in HEVC without picture
+//! hashes, a whole picture lost over RTP) passes.
 
 use std::ops::Range;
 
 /// A stream refreshed without keyframes (gradual refresh) is let through after this many clean pictures.
 const CLEAN_MAX: u32 = 250;
-/// Packets that a demuxer and its parser are ahead of the one that comes out.
-const NEAR: u64 = 2;
+/// Packets between the one that is marked and the keyframe behind a seam.
+const SEAM_MAX: u64 = 3;
 
 /// What is known of a picture that left the decoder.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,7 @@ pub(super) struct DamageGate {
     good_before: Range<u64>,
     /// The newest damage: only a keyframe after it heals.
     damage: Option<u64>,
+    near: Option<u64>,
     clean: u32,
 }
 
@@ -47,10 +51,20 @@ impl DamageGate {
         self.close(order, order);
     }
 
-    /// Something is missing near packet `order`. A demuxer marks the packet that it was working on, which may
-    /// be up to `NEAR` before the one that is hurt: those are left to the decoder's own judgement.
+    /// Something is missing at packet `order` or after it: whether the packet itself is whole, the decoder tells.
+    /// A keyframe starts anew.
     pub(super) fn lost_near(&mut self, order: u64) {
-        self.close(order.saturating_sub(1), order.saturating_add(NEAR + 1));
+        self.close(order.saturating_sub(1), order.saturating_add(1));
+        self.near = Some(order);
+    }
+
+    /// Packet `order` is a keyframe. Soon after `lost_near` it is a seam where one recording follows another, not
+    /// a loss: a demuxer and its parser are a little ahead of the packet that they mark.
+    pub(super) fn keyframe(&mut self, order: u64) {
+        let seam = self.near.take().is_some_and(|near| order.saturating_sub(near) <= SEAM_MAX);
+        if seam && !self.good_before.is_empty() {
+            self.good_before.end = self.good_before.end.max(order);
+        }
     }
 
     /// A keyframe was decoded that the container wants not shown (the run-up to an edited start).
@@ -68,7 +82,7 @@ impl DamageGate {
             return false;
         }
         let before = order.is_some_and(|order| self.good_before.contains(&order));
-        if self.is_closed() && !(before && !key) {
+        if self.is_closed() && (key || !before) {
             self.clean = self.clean.saturating_add(1);
             if (key && self.heals(order.unwrap_or(newest))) || self.clean > CLEAN_MAX {
                 // Of a keyframe that can't be told apart only this is known: it comes after the damage.
@@ -90,6 +104,7 @@ impl DamageGate {
             self.good_before.end = self.good_before.end.min(good_until);
         }
         self.damage = self.damage.max(Some(damage));
+        self.near = None;
         self.clean = 0;
     }
 }
@@ -140,6 +155,7 @@ mod tests {
         assert!(gate.admits(picture(0, true)));
         // The transport stream's counter breaks at the seam before keyframe 4.
         gate.lost_near(2);
+        gate.keyframe(4);
         assert!(gate.admits(picture(3, false)));
         assert!(gate.admits(picture(2, false)));
         assert!(gate.admits(picture(4, true)));
@@ -151,8 +167,11 @@ mod tests {
         let mut gate = DamageGate::default();
         assert!(gate.admits(picture(0, true)));
         gate.lost_near(2);
-        assert!(!gate.admits(picture(5, false)));
-        assert!(gate.admits(picture(6, true)));
+        assert!(gate.admits(picture(2, false)), "the decoder found it whole");
+        assert!(!gate.admits(picture(3, false)));
+        gate.keyframe(9);
+        assert!(!gate.admits(picture(8, false)));
+        assert!(gate.admits(picture(9, true)));
     }
 
     #[test]

@@ -47,13 +47,18 @@ impl Name {
             ff::Error::Other { errno } => match errno {
                 libc::ENOENT
                 | libc::EACCES
-                | libc::EPERM
                 | libc::ECONNREFUSED
                 | libc::EHOSTUNREACH
                 | libc::ENETUNREACH => MediaError::NotFound { uri, detail },
                 libc::ETIMEDOUT => MediaError::TimedOut { uri, doing: "opening", limit },
+                // Also ffmpeg's bare -1, for an answer that it does not understand.
+                libc::EPERM if self.live => {
+                    let detail = "the server's answer was not understood".to_owned();
+                    MediaError::Disconnected { uri, detail }
+                }
                 // A host name that does not resolve.
                 libc::EIO if self.live => MediaError::NotFound { uri, detail },
+                libc::EPERM => MediaError::NotFound { uri, detail },
                 _ if self.live => MediaError::Disconnected { uri, detail },
                 _ => MediaError::NotMedia { uri, detail },
             },

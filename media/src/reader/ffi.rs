@@ -27,6 +27,12 @@ pub(super) fn discard(input: &mut ff::format::context::Input, index: usize) {
     }
 }
 
+/// Sets the sample rate that a decoder starts with.
+pub(super) fn set_rate(context: &mut ff::codec::context::Context, rate_hz: c_int) {
+    // SAFETY: the context is allocated and not open yet; the rate is a plain field read on opening.
+    unsafe { (*context.as_mut_ptr()).sample_rate = rate_hz };
+}
+
 /// Whether the container wants a packet decoded but not shown.
 pub(super) fn is_unseen(packet: &ff::Packet) -> bool {
     use ff::packet::Ref;

@@ -179,7 +179,7 @@ impl FfmpegReader {
         // Without any picture even unwanted sound is followed: it tells how time passes.
         let audio = stream(chosen.audio).filter(|_| sampling.audio || video.is_none());
         let audio = audio.and_then(|s| {
-            let opened = AudioTrack::open(&s, sampling.audio, counted);
+            let opened = AudioTrack::open(&s, sampling.audio, name.live, counted);
             opened.map_err(|e| keep(e, &mut out, TrackKind::Audio)).ok()
         });
         let subtitle = stream(chosen.subtitle).filter(|_| sampling.subtitles).and_then(|s| {

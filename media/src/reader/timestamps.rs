@@ -20,6 +20,8 @@ const FORWARD_MAX_LIVE_US: i64 = 10_000_000;
 const SAME_JUMP_US: i64 = 2_000_000;
 /// A track that starts further than this before zero is worth a note.
 const NEGATIVE_NOTED_US: i64 = 100_000;
+/// Frames whose times went back are put so far behind each other: still apart in milliseconds.
+const APART_US: i64 = 1_000;
 /// A distance between frames is learned from their times up to this.
 const STEP_LEARNED_MAX_US: i64 = 500_000;
 /// No stall is longer than this: the read limit ends it before.
@@ -201,7 +203,7 @@ impl TrackClock {
 /// Keeps `out` behind the track's last time and not before zero.
 fn settle(track: &TrackClock, out: i64) -> Placed {
     match track.last_out {
-        Some(last) if out <= last => Placed { pts: Pts(last + 1), fix: Some(Fix::Backward) },
+        Some(last) if out <= last => Placed { pts: Pts(last + APART_US), fix: Some(Fix::Backward) },
         None if out < 0 => {
             Placed { pts: Pts::ZERO, fix: (out < -NEGATIVE_NOTED_US).then_some(Fix::Negative) }
         }

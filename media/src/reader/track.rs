@@ -175,10 +175,12 @@ impl Base {
         self.packet_count
     }
 
-    /// The packet with this time; none for frames that can't be told apart.
-    pub(super) fn origin(&self, raw_us: Option<i64>) -> Option<Origin> {
+    /// The packet with this time; none for frames that can't be told apart. Each packet is found once: two
+    /// recordings put end to end may hold the same time twice.
+    pub(super) fn origin(&mut self, raw_us: Option<i64>) -> Option<Origin> {
         let us = raw_us?;
-        self.packets.iter().rev().find(|(at, _)| *at == us).map(|(_, origin)| *origin)
+        let found = self.packets.iter().position(|(at, _)| *at == us)?;
+        self.packets.remove(found).map(|(_, origin)| origin)
     }
 
     /// Gives a frame its media time and says what had to be repaired.

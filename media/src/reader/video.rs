@@ -91,6 +91,9 @@ impl VideoTrack {
             self.counts.bad_packets += 1;
             self.say_refused(out);
         }
+        if packet.is_key() {
+            self.gate.keyframe(order);
+        }
         if refused {
             self.gate.lost(order);
         } else if packet.is_corrupt() {

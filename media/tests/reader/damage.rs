@@ -1,14 +1,12 @@
 //! Broken media: what can be read is read, the rest is told, nothing hangs.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{self, EVERYTHING, Whole, make, mean_difference, open, read_all, spec};
 use media::{Cancel, FfmpegOpener, MediaError, Opener, Pts, SourceSpec, SystemClock};
-use support::{EVERYTHING, Whole, make, mean_difference, open, read_all, spec};
 
 const PATTERN: &str = "-f lavfi -i testsrc2=size=320x180:rate=25";
 const X264: &str = "-c:v libx264 -preset veryfast -pix_fmt yuv420p";
@@ -74,11 +72,11 @@ fn stream(dir: &Path, codec: &str) -> (Vec<u8>, Vec<usize>, Whole) {
 
 /// Frames handed out whose pixels are far from those of the undamaged clip at the same time.
 fn smeared(clean: &Whole, damaged: &Whole) -> usize {
-    let first = damaged.frames.iter().filter(|frame| {
+    let bad = damaged.frames.iter().filter(|frame| {
         let same = clean.frames.iter().find(|c| (c.pts - frame.pts).abs() < 2_000);
         same.is_none_or(|same| mean_difference(&same.pixels, &frame.pixels) > 3.0)
     });
-    first.count()
+    bad.count()
 }
 
 #[test]
@@ -103,9 +101,8 @@ fn packet_loss_shows_no_smeared_pictures() {
         shown += damaged.frames.len();
         bad += smeared(&clean, &damaged);
     }
-    eprintln!("SMEAR {bad} of {shown}");
     assert!(shown > 500, "{shown}");
-    assert!(bad * 200 <= shown, "{bad} of {shown} frames are smeared");
+    assert_eq!(bad, 0, "of {shown} frames");
 }
 
 #[test]
@@ -114,9 +111,14 @@ fn one_damaged_hevc_packet_does_not_end_the_clip() {
     let codec =
         "-c:v libx265 -preset veryfast -x265-params log-level=error:pools=1:frame-threads=1";
     let (mut bytes, video, clean) = stream(dir.path(), codec);
-    for i in [20, 60] {
-        let start = video[video.len() * i / 100] * TS_PACKET;
-        for byte in &mut bytes[start + 20..start + TS_PACKET] {
+    // The heads of two pictures: their slices become units of an unknown kind.
+    let heads = video.iter().filter(|i| bytes[**i * TS_PACKET + 1] & 0x40 != 0);
+    let heads: Vec<usize> = heads.copied().collect();
+    for picture in [30, 90] {
+        let start = heads[picture] * TS_PACKET;
+        let packet = &mut bytes[start..start + TS_PACKET];
+        let slice = packet.windows(3).rposition(|w| w == [0, 0, 1]).unwrap() + 3;
+        for byte in &mut packet[slice..] {
             *byte ^= 0x5a;
         }
     }
@@ -126,9 +128,31 @@ fn one_damaged_hevc_packet_does_not_end_the_clip() {
     assert!(damaged.error.is_none());
     assert!(damaged.frames.last().unwrap().pts > Pts::from_ms(5_800));
     assert!(damaged.frames.len() > 40, "{}", damaged.frames.len());
-    assert!(damaged.video.bad_packets + damaged.video.withheld > 0);
+    // ffmpeg's HEVC decoder does not notice everything: the pictures around the damage may be hurt.
     let bad = smeared(&clean, &damaged);
-    eprintln!("SMEAR hevc {bad} of {}", damaged.frames.len());
+    assert!(bad <= 10, "{bad} frames are smeared");
+}
+
+#[test]
+fn packets_that_the_decoder_refuses_are_counted_and_the_clip_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = format!("{PATTERN} -t 6 {X264} -g 50");
+    let path = make(dir.path(), "clip.mp4", &args);
+    let clean = read_all(&path);
+    let positions = support::probe(&path, "v:0", "packet=pos");
+    let positions: Vec<usize> =
+        positions.lines().map(|l| l.trim_matches(',').parse().unwrap()).collect();
+    let mut bytes = fs::read(&path).unwrap();
+    for packet in [20, 21, 110] {
+        // The length of its first unit: far beyond the packet.
+        bytes[positions[packet]..][..4].fill(0x7f);
+    }
+    fs::write(&path, bytes).unwrap();
+    let damaged = read_all(&path);
+    assert_eq!(damaged.video.bad_packets, 3, "{:?}", damaged.notes);
+    assert_eq!(smeared(&clean, &damaged), 0);
+    assert!((50..140).contains(&damaged.frames.len()), "{} frames", damaged.frames.len());
+    assert_eq!(damaged.video.decoded, 147);
 }
 
 #[test]
@@ -247,4 +271,21 @@ fn a_pipe_whose_writer_says_nothing_ends_at_its_limit() {
     let spec = SourceSpec { open_timeout: limit, ..spec(path.to_str().unwrap(), EVERYTHING) };
     let error = open(&spec).err().unwrap();
     assert!(matches!(error, MediaError::TimedOut { doing: "opening", .. }), "{error}");
+}
+
+#[test]
+fn opening_again_and_again_leaks_no_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let clip = make(dir.path(), "clip.mp4", &format!("{PATTERN} -t 1 {X264}"));
+    let broken = dir.path().join("broken.mp4");
+    let bytes = fs::read(&clip).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let count = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    for _ in 0..100 {
+        assert!(open(&spec(clip.to_str().unwrap(), EVERYTHING)).is_ok());
+        refused(&broken);
+    }
+    // Other tests may run beside this one in the same process.
+    assert!(count() < before + 50, "{before} descriptors became {}", count());
 }

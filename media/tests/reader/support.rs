@@ -11,11 +11,11 @@ use media::{
 };
 
 /// Takes every frame of any clip made here, at its full size.
-pub const EVERYTHING: Sampling =
+pub(crate) const EVERYTHING: Sampling =
     Sampling { fps: 1_000.0, cuts: false, side_max: 4_096, audio: true, subtitles: true };
 
 /// Runs a program; its standard output.
-pub fn run(program: &str, args: &[&str]) -> Vec<u8> {
+pub(crate) fn run(program: &str, args: &[&str]) -> Vec<u8> {
     let output = Command::new(program).args(args).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {args:?}: {errors}");
@@ -23,7 +23,7 @@ pub fn run(program: &str, args: &[&str]) -> Vec<u8> {
 }
 
 /// Makes a clip: `args` as written on a command line (no quoting), then the file.
-pub fn make(dir: &Path, name: &str, args: &str) -> PathBuf {
+pub(crate) fn make(dir: &Path, name: &str, args: &str) -> PathBuf {
     let path = dir.join(name);
     let mut all = vec!["-v", "error", "-nostdin", "-y"];
     all.extend(args.split_whitespace());
@@ -34,7 +34,7 @@ pub fn make(dir: &Path, name: &str, args: &str) -> PathBuf {
 }
 
 /// What ffprobe says of one entry of the first track of a kind (`v`, `a`).
-pub fn probe(path: &Path, track: &str, entry: &str) -> String {
+pub(crate) fn probe(path: &Path, track: &str, entry: &str) -> String {
     let url = format!("file:{}", path.to_str().unwrap());
     let args = "-v error -count_frames -of csv=p=0 -select_streams".split(' ');
     let args: Vec<&str> = args.chain([track, "-show_entries", entry, &url]).collect();
@@ -42,7 +42,7 @@ pub fn probe(path: &Path, track: &str, entry: &str) -> String {
 }
 
 /// A source that is opened with generous limits.
-pub fn spec(uri: impl Into<String>, sampling: Sampling) -> SourceSpec {
+pub(crate) fn spec(uri: impl Into<String>, sampling: Sampling) -> SourceSpec {
     SourceSpec {
         uri: uri.into(),
         transport: Transport::Tcp,
@@ -53,35 +53,35 @@ pub fn spec(uri: impl Into<String>, sampling: Sampling) -> SourceSpec {
 }
 
 /// Opens a source.
-pub fn open(spec: &SourceSpec) -> Result<Box<dyn Reader>, MediaError> {
+pub(crate) fn open(spec: &SourceSpec) -> Result<Box<dyn Reader>, MediaError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     FfmpegOpener.open(spec, clock, Cancel::new())
 }
 
 /// Everything that a source handed out.
 #[derive(Default)]
-pub struct Whole {
-    pub info: Option<SourceInfo>,
-    pub frames: Vec<Frame>,
-    pub samples: Vec<Samples>,
-    pub subtitles: Vec<Subtitle>,
-    pub progress: Vec<(TrackKind, media::Pts)>,
-    pub ended: Vec<TrackKind>,
-    pub notes: Vec<String>,
-    pub video: TrackCounts,
-    pub audio: TrackCounts,
-    pub error: Option<MediaError>,
+pub(crate) struct Whole {
+    pub(crate) info: Option<SourceInfo>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) samples: Vec<Samples>,
+    pub(crate) subtitles: Vec<Subtitle>,
+    pub(crate) progress: Vec<(TrackKind, media::Pts)>,
+    pub(crate) ended: Vec<TrackKind>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) video: TrackCounts,
+    pub(crate) audio: TrackCounts,
+    pub(crate) error: Option<MediaError>,
 }
 
 impl Whole {
     /// Length of all sound in samples.
-    pub fn sound_len(&self) -> usize {
+    pub(crate) fn sound_len(&self) -> usize {
         self.samples.iter().map(|s| s.pcm.len()).sum()
     }
 }
 
 /// Reads until the end, an error, or until `enough` says so; checks what must hold for every source.
-pub fn read_until(reader: &mut dyn Reader, enough: impl Fn(&Whole) -> bool) -> Whole {
+pub(crate) fn read_until(reader: &mut dyn Reader, enough: impl Fn(&Whole) -> bool) -> Whole {
     let mut whole = Whole { info: Some(reader.info().clone()), ..Whole::default() };
     while !enough(&whole) {
         match reader.next() {
@@ -116,17 +116,17 @@ pub fn read_until(reader: &mut dyn Reader, enough: impl Fn(&Whole) -> bool) -> W
 }
 
 /// Reads a file to its end.
-pub fn read(uri: impl Into<String>, sampling: Sampling) -> Whole {
+pub(crate) fn read(uri: impl Into<String>, sampling: Sampling) -> Whole {
     read_until(&mut *open(&spec(uri, sampling)).unwrap(), |_| false)
 }
 
 /// Reads a file to its end, everything in it.
-pub fn read_all(path: &Path) -> Whole {
+pub(crate) fn read_all(path: &Path) -> Whole {
     read(path.to_str().unwrap(), EVERYTHING)
 }
 
 /// Mean difference of two pictures' bytes.
-pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
+pub(crate) fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
     assert_eq!(a.len(), b.len());
     let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
     sum as f64 / a.len() as f64

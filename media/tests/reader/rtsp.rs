@@ -1,15 +1,13 @@
 //! RTSP over TCP and UDP against GStreamer's server on loopback.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{self, EVERYTHING, make, open, read_until, spec};
 use media::{MediaError, SourceSpec, TrackKind, Transport};
-use support::{EVERYTHING, make, open, read_until, spec};
 
 /// The server of `tests/tools`, ended with this value.
 struct Server {
