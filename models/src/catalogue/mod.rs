@@ -87,10 +87,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// `Unknown` for a name that is not in the catalogue; what is wrong with an entry stands in the list.
-    pub fn verify(
-        &self,
-        names: Option<&[String]>,
-    ) -> Result<Vec<(String, Result<PathBuf, ModelError>)>, ModelError> {
+    pub fn verify(&self, names: Option<&[String]>) -> Result<Vec<Verified>, ModelError> {
         let entries: Vec<&Entry> = match names {
             Some(names) => names.iter().map(|n| self.entry(n)).collect::<Result<_, _>>()?,
             None => self.entries.iter().collect(),
@@ -115,6 +112,9 @@ impl Catalogue {
         pull::pull(self, &entries, &pull::Clients::from_path(), progress)
     }
 }
+
+/// An entry's name, and its folder or what is wrong with it.
+pub type Verified = (String, Result<PathBuf, ModelError>);
 
 /// `$PIPELINE_CACHE`, else `$XDG_CACHE_HOME/pipeline`, else `~/.cache/pipeline`.
 fn cache_folder() -> PathBuf {

@@ -6,7 +6,7 @@
 mod efficientnet;
 mod layers;
 mod minilm;
-mod onnx;
+pub(crate) mod onnx;
 mod pth;
 mod safetensors;
 mod ssd;

@@ -5,7 +5,7 @@
 
 /// Element types of `TensorProto.DataType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(crate) enum Element {
     /// 32-bit float.
     Float = 1,
     /// 64-bit integer.
@@ -14,7 +14,7 @@ pub(super) enum Element {
 
 /// One dimension of an input or output.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Dim {
+pub(crate) enum Dim {
     /// Known.
     Fixed(usize),
     /// Named, decided by the caller of the graph.
@@ -23,7 +23,7 @@ pub(super) enum Dim {
 
 /// A node's attribute.
 #[derive(Clone, Debug)]
-pub(super) enum Attribute {
+pub(crate) enum Attribute {
     /// INT
     Int(i64),
     /// INTS
@@ -33,7 +33,7 @@ pub(super) enum Attribute {
 }
 
 /// A graph under construction. Values are known by name; every method that makes one returns its name.
-pub(super) struct Graph {
+pub(crate) struct Graph {
     name: &'static str,
     nodes: Vec<Vec<u8>>,
     initializers: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ const OPSET: u64 = 20;
 const IR_VERSION: u64 = 9;
 
 impl Graph {
-    pub(super) fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Graph {
             name,
             nodes: Vec::new(),
@@ -60,36 +60,36 @@ impl Graph {
     }
 
     /// Declares an input.
-    pub(super) fn input(&mut self, name: &str, element: Element, shape: &[Dim]) -> String {
+    pub(crate) fn input(&mut self, name: &str, element: Element, shape: &[Dim]) -> String {
         self.inputs.push(value_info(name, element, shape));
         name.to_owned()
     }
 
     /// Declares `value` an output under the name `name`.
-    pub(super) fn output(&mut self, value: &str, name: &str, element: Element, shape: &[Dim]) {
+    pub(crate) fn output(&mut self, value: &str, name: &str, element: Element, shape: &[Dim]) {
         self.nodes.push(node("Identity", &[value], name, &[]));
         self.outputs.push(value_info(name, element, shape));
     }
 
     /// A constant of floats.
-    pub(super) fn floats(&mut self, shape: &[usize], data: &[f32]) -> String {
+    pub(crate) fn floats(&mut self, shape: &[usize], data: &[f32]) -> String {
         let raw = data.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.constant(Element::Float, shape, raw)
     }
 
     /// A one-dimensional constant of integers.
-    pub(super) fn ints(&mut self, data: &[i64]) -> String {
+    pub(crate) fn ints(&mut self, data: &[i64]) -> String {
         let raw = data.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.constant(Element::Int64, &[data.len()], raw)
     }
 
     /// A constant float without dimensions.
-    pub(super) fn float(&mut self, value: f32) -> String {
+    pub(crate) fn float(&mut self, value: f32) -> String {
         self.floats(&[], &[value])
     }
 
     /// A node with one output.
-    pub(super) fn node(
+    pub(crate) fn node(
         &mut self,
         op: &str,
         inputs: &[&str],
@@ -101,7 +101,7 @@ impl Graph {
     }
 
     /// The finished file.
-    pub(super) fn encode(self, producer: &str) -> Vec<u8> {
+    pub(crate) fn encode(self, producer: &str) -> Vec<u8> {
         let mut graph = Message::default();
         for node in &self.nodes {
             graph.bytes(1, node);

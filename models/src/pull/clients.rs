@@ -135,7 +135,7 @@ pub(super) fn last_words(stderr: &[u8], stdout: &[u8], status: std::process::Exi
         let lower = l.to_ascii_lowercase();
         lower.starts_with("error") || lower.starts_with("e:") || lower.contains("no module named")
     });
-    match marked.or_else(|| lines().last()) {
+    match marked.or_else(|| lines().next_back()) {
         Some(line) => masked(line).chars().take(DETAIL_MAX).collect(),
         None => status.to_string(),
     }

@@ -91,3 +91,43 @@ impl Answer<'_> {
 fn wrong(name: &str, found: String, expected: String) -> ModelError {
     ModelError::Answer { name: name.to_owned(), found, expected }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Catalogue;
+    use crate::convert::onnx::{Dim, Element, Graph};
+
+    /// A network that answers the logarithm of its input.
+    fn logarithm(dir: &Path) -> Net {
+        let mut graph = Graph::new("logarithm");
+        let shape = [Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(1), Dim::Free("w")];
+        let x = graph.input("x", Element::Float, &shape);
+        let y = graph.node("Log", &[&x], &[]);
+        graph.output(&y, "y", Element::Float, &shape);
+        let file = dir.join("log.onnx");
+        std::fs::write(&file, graph.encode("test")).unwrap();
+        let library = Catalogue::builtin().dir("onnxruntime").unwrap().join("libonnxruntime.so");
+        Net::open(&Runtime::open(&library).unwrap(), "logarithm", &file, 1).unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_is_no_number_or_of_another_shape_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut net = logarithm(dir.path());
+        let fits = net.run([1, 1, 1, 2], &[1.0, 1.0], |a| {
+            a[0].expect(&[1, 1, 1, 2])?;
+            Ok(a[0].values.to_vec())
+        });
+        assert_eq!(fits, Ok(vec![0.0, 0.0]));
+        let other = net.run([1, 1, 1, 2], &[1.0, 1.0], |a| a[0].expect(&[1, 2])).unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "model `logarithm` answered shape [1, 1, 1, 2], expected [1, 2]"
+        );
+        for (input, found) in [(-1.0, "NaN"), (0.0, "-inf")] {
+            let error = net.run([1, 1, 1, 2], &[1.0, input], |_| Ok(())).unwrap_err();
+            assert!(matches!(&error, ModelError::Answer { found: f, .. } if f == found), "{error}");
+        }
+    }
+}
