@@ -77,7 +77,10 @@ impl State {
         let gone = self.journal.push(entry);
         let mut wakers = Vec::new();
         for reader in self.readers.values_mut() {
-            for old in gone.iter().filter(|old| old.seq > reader.read) {
+            for old in &gone {
+                if old.seq <= reader.read {
+                    continue;
+                }
                 if reader.filter.wants(&old.topic) {
                     reader.miss(old);
                 }
