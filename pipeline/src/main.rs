@@ -1,3 +1,7 @@
 //! The binary `pipeline`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pipeline::cli::main()
+}

@@ -209,14 +209,19 @@ impl Reader<'_> {
     }
 }
 
-/// Parses an address and refuses one that the outside could reach without a token.
+/// Parses an address and holds it against [`check_listen`].
 pub(crate) fn listen(text: &str, token: bool) -> Result<SocketAddr, String> {
     let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |p| format!("127.0.0.1:{p}"));
     let address: SocketAddr = text.parse().map_err(|_| {
-        format!("`{text}` is no address; expected IP and port, such as `127.0.0.1:8080` or `[::]:8080`")
+        "no address; expected IP and port, such as `127.0.0.1:8080` or `[::]:8080`".to_owned()
     })?;
+    check_listen(address, token).map(|()| address)
+}
+
+/// Refuses an address that the outside could reach without a token.
+pub(crate) fn check_listen(address: SocketAddr, token: bool) -> Result<(), String> {
     if address.ip().is_loopback() || token {
-        return Ok(address);
+        return Ok(());
     }
     Err(format!(
         "`{address}` can be reached from outside, which needs `server.token`; without one listen on loopback, \

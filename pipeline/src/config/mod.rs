@@ -18,6 +18,7 @@ pub use raw::{
 };
 pub use schema::{config_schema, result_schema};
 
+pub(crate) use compile::{check_listen, listen};
 pub(crate) use problem::alternatives;
 
 /// What the compiler must know of the world.

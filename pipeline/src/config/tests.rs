@@ -362,7 +362,7 @@ fn models_must_exist() {
 fn the_rest_of_the_file_is_held_to_its_rules_too() {
     for (replace, by, part) in [
         ("version: 1", "version: 1\nserver: { listen: 0.0.0.0:80 }", "needs `server.token`"),
-        ("version: 1", "version: 1\nserver: { listen: here }", "`here` is no address"),
+        ("version: 1", "version: 1\nserver: { listen: here }", "server.listen: no address"),
         ("version: 1", "version: 1\ncompute: { shares: { vision: 0.8, audio: 0.5 } }", "add up to 1.3"),
         ("version: 1", "version: 1\ncompute: { lanes: 0 }", "expected `auto` or a whole number from 1 to 256"),
         ("version: 1", "version: 1\ncompute: { lanes: many }", "expected `auto` or a whole number from 1 to 256"),

@@ -116,7 +116,7 @@ async fn web_socket(
     let mut heard = Instant::now();
     loop {
         let message = tokio::select! {
-            _ = cut.wait_for(|cut| *cut) => break,
+            () = until(&mut cut) => break,
             heard_now = receive.next() => match heard_now {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => break,
                 // Pings are answered by the library; anything else means nothing here.
@@ -146,7 +146,7 @@ async fn web_socket(
             },
         };
         let sent = tokio::select! {
-            _ = cut.wait_for(|cut| *cut) => break,
+            () = until(&mut cut) => break,
             sent = timeout(SEND_MAX, send.send(message)) => sent,
         };
         if !matches!(sent, Ok(Ok(()))) {
@@ -175,8 +175,12 @@ fn events(
             Some((Ok::<_, std::convert::Infallible>(event), (subscription, permit)))
         }
     });
-    let ended = async move {
-        let _ = cut.wait_for(|cut| *cut).await;
-    };
+    let ended = async move { until(&mut cut).await };
     Sse::new(events.take_until(Box::pin(ended))).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// Returns once connections must end.
+async fn until(cut: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone, which ends connections as well.
+    let _ = cut.wait_for(|cut| *cut).await;
 }
