@@ -12,7 +12,8 @@ pub fn sentiment(text: &str) -> Option<Tone> {
     if !text.chars().any(char::is_alphabetic) {
         return None;
     }
-    let scores = SentimentIntensityAnalyzer::new().polarity_scores(text);
+    let analyzer = SentimentIntensityAnalyzer::new();
+    let scores = analyzer.polarity_scores(text);
     // The crate adds in the order of a hash map: without rounding the last digit differs from run to run.
     let compound = (scores.get("compound")? * 1e4).round() / 1e4;
     let label = if compound >= NEUTRAL_BELOW {
