@@ -1,11 +1,13 @@
 //! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
 
 mod backend;
+mod category;
 mod child;
 mod embedded;
 mod inbox;
 mod plan;
 mod prefix;
+mod prompt;
 mod sample;
 mod serve;
 mod stop;
@@ -19,3 +21,7 @@ pub use backend::{
 };
 pub use embedded::{EmbeddedBackend, EmbeddedConfig};
 pub use child::{ChildArgs, run_child};
+pub use category::{
+    Calibration, category_by_embedding, combined, decide, label_sentence, softmax,
+};
+pub use prompt::{PromptShape, quoted, shape_of};

@@ -1,5 +1,7 @@
 //! Starts the real engine on the real weights.
 
+pub(crate) mod texts;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
