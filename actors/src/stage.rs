@@ -16,7 +16,7 @@ use crate::port::{Doorbell, Item, Mark, Packet, Payload, Port};
 
 /// Wakes a stage: something waits in its ports.
 #[derive(Debug)]
-pub struct Wake;
+pub(crate) struct Wake;
 
 /// What stays when a stage's actor is restarted.
 pub(crate) struct Seat {

@@ -17,13 +17,13 @@ use tokio::sync::Mutex;
 
 /// Something that understands text.
 pub trait AskText: Send + Sync + 'static {
-    /// Category, flags, sentiment and keywords; due by the ticket's deadline.
+    /// Category, flags, sentiment and keywords, due by the ticket's deadline; and the wait for compute.
     fn meaning(
         &self,
         ticket: Ticket,
         inputs: TextInputs,
         spec: Arc<UnderstandSpec>,
-    ) -> BoxFuture<'static, Result<Meaning, MissingReason>>;
+    ) -> BoxFuture<'static, Result<(Meaning, Duration), MissingReason>>;
 
     /// One sentence; may take longer than a window.
     fn summary(
@@ -32,6 +32,9 @@ pub trait AskText: Send + Sync + 'static {
         inputs: TextInputs,
         spec: Arc<UnderstandSpec>,
     ) -> BoxFuture<'static, Result<Summary, MissingReason>>;
+
+    /// Makes what the first answer would otherwise wait for.
+    fn prepare(&self, spec: Arc<UnderstandSpec>) -> BoxFuture<'static, ()>;
 
     /// Name of the model.
     fn model(&self) -> String;
@@ -126,13 +129,20 @@ impl AskText for TextModel {
         ticket: Ticket,
         inputs: TextInputs,
         spec: Arc<UnderstandSpec>,
-    ) -> BoxFuture<'static, Result<Meaning, MissingReason>> {
+    ) -> BoxFuture<'static, Result<(Meaning, Duration), MissingReason>> {
         let parts = self.parts.clone();
         async move {
             let predicted = parts.understander.meaning_cost(&inputs, &spec);
-            let _lane = parts.lease(&ticket, predicted).await?;
+            let asked = parts.clock.now();
+            let _lane = match predicted.is_zero() {
+                true => None,
+                false => parts.lease(&ticket, predicted).await?,
+            };
+            let queue = parts.clock.now().since(asked);
             let limit = ticket.deadline.map(|deadline| deadline.since(parts.clock.now()));
-            parts.understander.meaning(&inputs, &spec, limit).await.map_err(failed)
+            let meaning =
+                parts.understander.meaning(&inputs, &spec, &ticket, limit).await.map_err(failed)?;
+            Ok((meaning, queue))
         }
         .boxed()
     }
@@ -149,6 +159,17 @@ impl AskText for TextModel {
             let _lane = parts.lease(&ticket, predicted).await?;
             let limit = ticket.deadline.map(|deadline| deadline.since(parts.clock.now()));
             parts.understander.summary(&inputs, &spec, limit).await.map_err(failed)
+        }
+        .boxed()
+    }
+
+    fn prepare(&self, spec: Arc<UnderstandSpec>) -> BoxFuture<'static, ()> {
+        let parts = self.parts.clone();
+        async move {
+            if let Err(error) = parts.understander.prepare(&spec).await {
+                // The first answers will try again.
+                tracing::warn!(%error, "the text model could not be prepared");
+            }
         }
         .boxed()
     }

@@ -12,6 +12,7 @@ pub mod launch;
 pub mod output;
 pub mod plan;
 pub mod resume;
+pub mod run;
 pub mod server;
 pub mod show;
 pub mod subscribe;

@@ -14,7 +14,9 @@ use actors::stages::Settings;
 use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel};
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
-use engine::language::{ChildArgs, EmbeddedBackend, EmbeddedConfig, LanguageBackend, Understander};
+use engine::language::{
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, UnderstandSpec, Understander,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use media::result::{FusedResult, StreamMessage, StreamState};
@@ -55,6 +57,8 @@ pub struct Rooms {
     /// Renders metrics.
     pub metrics: PrometheusHandle,
     backends: Vec<Arc<dyn LanguageBackend>>,
+    /// What each text model will be asked, to be prepared for.
+    questions: Vec<(AskedText, Arc<UnderstandSpec>)>,
 }
 
 impl Rooms {
@@ -88,6 +92,17 @@ impl Rooms {
                 TextModel::new(understander, Some(compute.clone()), clock.clone(), languages);
             texts.insert(name, Arc::new(text));
         }
+        let questions = plan
+            .graph
+            .stages
+            .iter()
+            .filter_map(|stage| match &stage.settings {
+                Settings::Understand(s) => {
+                    texts.get(&s.model).map(|text| (text.clone(), Arc::new(s.spec())))
+                }
+                _ => None,
+            })
+            .collect();
         let models = {
             let (graph, compute, library) = (plan.graph.clone(), compute.clone(), library.clone());
             tokio::task::spawn_blocking(move || ModelSet::load(&graph, &library, &compute, texts))
@@ -95,18 +110,24 @@ impl Rooms {
                 .map_err(|e| e.to_string())?
                 .map_err(|e| e.to_string())?
         };
-        Ok(Rooms { clock, compute, models, metrics, backends })
+        Ok(Rooms { clock, compute, models, metrics, backends, questions })
     }
 
     /// Waits until every language backend can take work, at most `limit`.
     pub async fn ready(&self, limit: Duration) {
         let all = async {
-            while self.backends.iter().any(|b| b.health().is_loading()) {
+            while self.backends.iter().any(|b| b.health() == Health::Loading) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         // One that never comes up is no reason to answer nothing: its windows go out without text.
-        let _ = tokio::time::timeout(limit, all).await;
+        let prepared = async {
+            all.await;
+            for (text, spec) in &self.questions {
+                text.prepare(spec.clone()).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, prepared).await;
     }
 }
 
@@ -117,7 +138,7 @@ fn compute_config(plan: &ComputePlan) -> ComputeConfig {
     };
     let mut config = ComputeConfig::for_lanes(lanes);
     for (class, share) in &plan.shares {
-        config.scheduler.set_share(*class, *share);
+        config.scheduler.shares.insert(*class, *share);
     }
     config
 }

@@ -201,8 +201,7 @@ impl SourceActor {
             Unit::Samples(mut samples) => {
                 samples.pts.0 += shift;
                 let (pts, end) = (samples.pts, samples.end());
-                // The chunk's last sample is on air at its end.
-                reading.sealer.delivered(TrackKind::Audio, Pts(end.0 - 1), samples.arrival, now);
+                reading.sealer.delivered(TrackKind::Audio, pts, samples.arrival, now);
                 reading.sealer.progressed(TrackKind::Audio, end, now);
                 self.push(reading, &self.ports.audio, pts, Payload::Samples(samples));
             }

@@ -143,6 +143,13 @@ impl TranscribeLogic {
         }
     }
 
+    /// Nothing follows: what is still running is closed.
+    async fn close(&mut self, io: &StageIo) {
+        if let Some(SpeechEvent::Closed(utterance)) = self.segmenter.end() {
+            self.write_down(io, utterance).await;
+        }
+    }
+
     /// Transcribes a closed utterance; it belongs to the window in which it was closed.
     async fn write_down(&mut self, io: &StageIo, utterance: Utterance) {
         let (window, deadline) = self.at;
@@ -192,11 +199,7 @@ impl TranscribeLogic {
         self.listen(io).await;
         self.at = (mark.window, mark.deadline);
         if mark.last {
-            for event in self.segmenter.end() {
-                if let SpeechEvent::Closed(utterance) = event {
-                    self.write_down(io, utterance).await;
-                }
-            }
+            self.close(io).await;
         } else if self.partials
             && mark.deadline.is_some()
             && let Some(running) = self.segmenter.running()
@@ -232,11 +235,7 @@ impl StageLogic for TranscribeLogic {
                 Some(Next::Mark(mark)) => self.mark(io, mark).await,
                 Some(Next::End) => {
                     self.listen(io).await;
-                    for event in self.segmenter.end() {
-                        if let SpeechEvent::Closed(utterance) = event {
-                            self.write_down(io, utterance).await;
-                        }
-                    }
+                    self.close(io).await;
                 }
                 None => return,
             }

@@ -47,6 +47,23 @@ pub struct UnderstandSettings {
     pub summary_tokens_max: u32,
 }
 
+impl UnderstandSettings {
+    /// Whether it needs the sentence embedder.
+    pub fn wants_embedder(&self) -> bool {
+        self.category_by == CategoryScorer::Embedding || !self.flags.is_empty()
+    }
+
+    /// What is asked about each text.
+    pub fn spec(&self) -> UnderstandSpec {
+        UnderstandSpec {
+            categories: self.categories.iter().map(|c| Arc::from(c.as_str())).collect(),
+            flags: self.flags.clone(),
+            by_embedding: self.category_by == CategoryScorer::Embedding,
+            summary_tokens_max: self.summary_tokens_max,
+        }
+    }
+}
+
 /// How the category is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -139,12 +156,7 @@ impl UnderstandLogic {
     pub(crate) fn new(settings: &UnderstandSettings, given: Given, model: AskedText) -> Self {
         UnderstandLogic {
             model,
-            spec: Arc::new(UnderstandSpec {
-                categories: settings.categories.iter().map(|c| Arc::from(c.as_str())).collect(),
-                flags: settings.flags.clone(),
-                by_embedding: settings.category_by == CategoryScorer::Embedding,
-                summary_tokens_max: settings.summary_tokens_max,
-            }),
+            spec: Arc::new(settings.spec()),
             given,
             given_read: false,
             fresh: Vec::new(),
@@ -229,11 +241,11 @@ impl UnderstandLogic {
         let started = io.clock.now();
         let answer = self.model.meaning(io.ticket(mark.deadline), inputs, self.spec.clone()).await;
         match answer {
-            Ok(meaning) => {
+            Ok((meaning, queue)) => {
                 *timing = Some(Timing {
                     stage: io.seat.stage.clone(),
-                    queue_ms: rounded(meaning.queue),
-                    compute_ms: rounded(io.clock.now().since(started).saturating_sub(meaning.queue)),
+                    queue_ms: rounded(queue),
+                    compute_ms: rounded(io.clock.now().since(started).saturating_sub(queue)),
                     batch: 1,
                 });
                 self.answer = Some((newest, meaning));

@@ -13,6 +13,7 @@ mod serve;
 mod stop;
 mod supervise;
 mod task;
+mod understand;
 mod wire;
 
 pub use backend::{
@@ -23,5 +24,8 @@ pub use embedded::{EmbeddedBackend, EmbeddedConfig};
 pub use child::{ChildArgs, run_child};
 pub use category::{
     Calibration, category_by_embedding, combined, decide, label_sentence, softmax,
+};
+pub use understand::{
+    Meaning, Summary, TextInputs, UnderstandError, UnderstandSpec, Understander,
 };
 pub use prompt::{PromptShape, quoted, shape_of};
