@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{self, EVERYTHING, make, open, read_until, spec};
-use media::{MediaError, SourceSpec, TrackKind, Transport};
+use media::{MediaError, Reader, SourceSpec, TrackKind, Transport};
 
 /// The server of `tests/tools`, ended with this value.
 struct Server {
@@ -58,11 +58,23 @@ fn over(transport: Transport, uri: String) -> SourceSpec {
     SourceSpec { transport, ..spec(uri, EVERYTHING) }
 }
 
+/// Opens a stream that is there. On a busy machine the server may refuse once; a source would try again too.
+fn connect(spec: &SourceSpec) -> Box<dyn Reader> {
+    let mut refused = Vec::new();
+    for _ in 0..3 {
+        match open(spec) {
+            Ok(reader) => return reader,
+            Err(error) => refused.push(error),
+        }
+    }
+    panic!("{refused:?}");
+}
+
 #[test]
 fn a_whole_clip_comes_over_tcp_and_its_end_is_a_disconnect() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&clip(dir.path()), &[]);
-    let mut reader = open(&over(Transport::Tcp, server.url("once"))).unwrap();
+    let mut reader = connect(&over(Transport::Tcp, server.url("once")));
     assert!(reader.info().has(TrackKind::Video) && reader.info().has(TrackKind::Audio));
     let whole = read_until(&mut *reader, |_| false);
     let error = whole.error.clone().unwrap();
@@ -81,7 +93,7 @@ fn a_loop_goes_on_over_its_seam_by_tcp_and_udp() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&clip(dir.path()), &[]);
     for transport in [Transport::Tcp, Transport::Udp] {
-        let mut reader = open(&over(transport, server.url("loop"))).unwrap();
+        let mut reader = connect(&over(transport, server.url("loop")));
         let whole = read_until(&mut *reader, |w| w.frames.len() >= 75);
         assert!(whole.error.is_none(), "{transport:?}: {:?}", whole.error);
         let last = whole.frames.last().unwrap().pts.ms();
@@ -97,8 +109,7 @@ fn a_password_is_needed_and_never_told() {
         Server::start(&clip(dir.path()), &["--user", "admin", "--password", "p@ss:w/rd#1"]);
     let with = |login: &str| server.url("loop").replace("127", &format!("{login}@127"));
     let right = with("admin:p%40ss%3Aw%2Frd%231");
-    let whole =
-        read_until(&mut *open(&over(Transport::Tcp, right)).unwrap(), |w| !w.frames.is_empty());
+    let whole = read_until(&mut *connect(&over(Transport::Tcp, right)), |w| !w.frames.is_empty());
     assert_eq!(whole.frames.len(), 1);
     for wrong in [with("admin:secret"), server.url("loop")] {
         let error = open(&over(Transport::Tcp, wrong)).err().unwrap();
@@ -123,7 +134,7 @@ fn a_missing_path_or_server_is_not_found() {
 fn a_killed_server_is_a_disconnect() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&clip(dir.path()), &[]);
-    let mut reader = open(&over(Transport::Tcp, server.url("loop"))).unwrap();
+    let mut reader = connect(&over(Transport::Tcp, server.url("loop")));
     let before = read_until(&mut *reader, |w| !w.frames.is_empty());
     assert!(before.error.is_none());
     server.child.kill().unwrap();
@@ -137,7 +148,7 @@ fn a_server_that_stops_answering_times_out() {
     let server = Server::start(&clip(dir.path()), &[]);
     let limit = Duration::from_millis(700);
     let spec = SourceSpec { read_timeout: limit, ..over(Transport::Tcp, server.url("loop")) };
-    let mut reader = open(&spec).unwrap();
+    let mut reader = connect(&spec);
     let before = read_until(&mut *reader, |w| !w.frames.is_empty());
     assert!(before.error.is_none());
     support::run("kill", &["-STOP", &server.child.id().to_string()]);
