@@ -50,8 +50,6 @@ fn rules(lanes: usize, has_shares: bool, wait_ms: u64, queue_max: usize) -> Sche
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     /// Every rule of the module's documentation, checked from outside at every event.
     #[test]
     fn every_rule_holds_on_random_traces(
