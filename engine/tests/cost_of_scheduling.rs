@@ -39,7 +39,7 @@ fn decisions_per_second(queued: usize, batch_max: usize) -> f64 {
             model: models[submitted % models.len()],
             stream: streams[submitted * 7 % streams.len()].clone(),
             priority: 0,
-            deadline: (submitted % 3 > 0).then(|| now + Duration::from_secs(60)),
+            deadline: (!submitted.is_multiple_of(3)).then(|| now + Duration::from_secs(60)),
             predicted: None,
         };
         assert!(matches!(scheduler.submit(now, spec), SubmitOutcome::Queued(_)));

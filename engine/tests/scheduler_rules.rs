@@ -50,8 +50,6 @@ fn rules(lanes: usize, has_shares: bool, wait_ms: u64, queue_max: usize) -> Sche
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     /// Every rule of the module's documentation, checked from outside at every event.
     #[test]
     fn every_rule_holds_on_random_traces(
@@ -281,6 +279,40 @@ fn a_wide_text_step_holds_free_lanes_instead_of_starving() {
 }
 
 #[test]
+fn a_batch_waits_only_beside_a_busy_lane_and_closes_on_size_slack_or_time() {
+    let mut bench = Bench::new(SchedulerConfig::for_lanes(2));
+    let busy = bench.model("busy", Class::Audio, 1);
+    let spec = bench.spec("batched", Class::Vision, 3);
+    let batched = bench.scheduler.add_model(ModelSpec { batch_wait_max: ms(20), ..spec });
+    bench.costs.insert(batched, ms(4));
+    bench.costs.insert(busy, ms(500));
+    bench.submit(batched, 0, 0, None);
+    assert_eq!(bench.step_until(Mono::from_ms(10)).len(), 1, "at once on an idle device");
+
+    bench.submit(busy, 9, 0, None);
+    bench.step_until(Mono::from_ms(20));
+    bench.submit(batched, 0, 0, None);
+    assert!(bench.step_until(Mono::from_ms(39)).is_empty(), "no other member yet");
+    assert_eq!(bench.scheduler.next_wakeup(bench.now), Some(Mono::from_ms(40)));
+    assert_eq!(bench.step_until(Mono::from_ms(40)).len(), 1, "closed by time");
+
+    bench.step_until(Mono::from_ms(50));
+    (0..3).for_each(|stream| bench.submit(batched, stream, 0, None));
+    let full = bench.step_until(Mono::from_ms(50));
+    assert_eq!(full[0].1, [1, 2, 0], "closed by size, the stream served last comes last");
+
+    bench.step_until(Mono::from_ms(70));
+    bench.submit(batched, 0, 0, Some(Mono::from_ms(82)));
+    assert_eq!(
+        bench.scheduler.next_wakeup(bench.now),
+        Some(Mono::from_ms(77)),
+        "4 ms, and a quarter"
+    );
+    assert!(bench.step_until(Mono::from_ms(76)).is_empty());
+    assert_eq!(bench.step_until(Mono::from_ms(77)).len(), 1, "closed by slack");
+}
+
+#[test]
 fn a_full_queue_of_a_live_stream_sheds_its_oldest_and_of_a_file_refuses_the_newest() {
     let mut config = SchedulerConfig::for_lanes(1);
     config.queue_max = 2;
@@ -389,6 +421,7 @@ impl Bench {
                 Some(next) => self.end_until(next),
                 None => {
                     self.now = limit.max(self.now);
+                    all.extend(self.start(None));
                     return all;
                 }
             }
