@@ -1,6 +1,7 @@
 //! Real weights, real recordings, and what is needed to compare what was heard with what was said.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "a module of test binaries")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails where its material is missing")]
 
 use std::env;
 use std::fs;
