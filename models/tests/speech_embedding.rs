@@ -1,5 +1,7 @@
 //! Sentence embeddings with the real weights.
 
+#![expect(clippy::print_stdout, reason = "figures for people")]
+
 mod speech_support;
 
 use models::Model;

@@ -4,6 +4,8 @@
 //! `media/prompts-{en,es,fr,it,ru}` (Debian `asterisk-core-sounds-*-g722`, CC-BY-SA), English and Spanish by the
 //! same speaker. The thresholds were chosen on other recordings of the same voices.
 
+#![expect(clippy::print_stdout, reason = "figures for people")]
+
 mod speech_support;
 
 use std::collections::BTreeMap;
@@ -86,10 +88,10 @@ fn speech_in_another_language_is_never_published_as_english() {
             row.together.share_supported() * 100.0,
         );
     }
-    assert!(english.alone.share_supported() >= 0.93);
-    assert!(english.together.share_supported() >= 0.97);
-    assert!(other.alone.share_supported() <= 0.05);
-    assert!(other.together.share_supported() <= 0.02);
+    assert!(english.alone.share_supported() >= 0.97);
+    assert!(english.together.share_supported() >= 0.98);
+    assert!(other.alone.share_supported() <= 0.03);
+    assert!(other.together.share_supported() <= 0.01);
 }
 
 /// Group name, beginning with the language, and its clips.

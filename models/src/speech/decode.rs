@@ -12,7 +12,7 @@ use crate::model::ModelError;
 const START: i64 = 1;
 const END: u32 = 2;
 /// Longest repeating pattern that is looked for, in tokens.
-const LOOP_TOKENS_MAX: usize = 16;
+const LOOP_TOKENS_MAX: usize = 32;
 
 /// What was said, as far as the model can tell.
 #[derive(Clone, Debug, PartialEq)]

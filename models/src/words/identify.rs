@@ -3,7 +3,8 @@
 
 use whatlang::{Lang, detect};
 
-use super::text::{is_stop_word, words};
+use super::stop::is_stop_word;
+use super::text::words;
 
 /// Below this many letters, only scripts of a single language tell anything.
 const LETTERS_MIN: usize = 12;
