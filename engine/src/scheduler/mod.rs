@@ -9,6 +9,11 @@
 //! 3. Classes in configured order. Inside a class: stream priority, then the earliest deadline (none last),
 //!    then the stream served longest ago.
 //!
+//! # Lanes
+//! One lane's worth is kept for text: long pieces of other classes hold all lanes but one at most, so that
+//! text waits for no more than a short piece. Work without deadline may take that lane, too, while no text is
+//! runnable. Batches grow while lanes are busy; a free lane takes what there is.
+//!
 //! # Bounded wait
 //! A job with a deadline has ended by its deadline, or is running. A job of one lane without a deadline, with
 //! k older such jobs in its class, starts within (k + 1) × (`wait_max` + 4 × the longest piece), four being
