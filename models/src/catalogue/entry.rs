@@ -139,6 +139,8 @@ pub enum Step {
     Copy,
     /// [`crate::convert::ssdlite`]
     Ssdlite,
+    /// [`crate::convert::nanodet`]
+    Nanodet,
     /// [`crate::convert::efficientnet_lite0`]
     EfficientnetLite0,
     /// [`crate::convert::minilm_l6`]

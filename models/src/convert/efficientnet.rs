@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ConvertError;
-use super::layers::{Convolution, Picture, Tensor, batch_norm, relu6};
+use super::layers::{Convolution, Padding, Picture, Tensor, batch_norm, relu6};
 use super::onnx::{Attribute, Dim, Element, Graph};
 
 /// Repeats of one block shape.
@@ -129,7 +129,8 @@ impl Net<'_> {
             BATCH_NORM_EPSILON,
         );
         weight.scale_outputs(&scale);
-        Convolution { weight, bias, stride, groups }.write(&mut self.graph, x)
+        let padding = Padding::Same;
+        Convolution { weight, bias, stride, groups, padding }.write(&mut self.graph, x)
     }
 
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<&Tensor, ConvertError> {

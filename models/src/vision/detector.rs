@@ -1,7 +1,7 @@
-//! Objects in frames: SSDLite-MobileNetV2 at 300x300, 80 COCO classes.
+//! Objects in frames: SSDLite-MobileNetV2 at 300x300 or NanoDet at 416x416, 80 COCO classes.
 //!
-//! The graph holds normalisation, anchors and box decoding (see `convert::ssdlite`); here are the threshold
-//! and the suppression of doubles.
+//! The graphs hold normalisation and box decoding (see `convert`) and have one interface; here are the
+//! threshold and the suppression of doubles.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use super::picture::{Area, Colours, Normal, Scaler};
 use crate::model::{Model, ModelError};
 use crate::runtime::Runtime;
 
-const SIDE: u32 = 300;
-const CLASSES: usize = 90;
+/// Files that a catalogue folder may hold, with the name they are catalogued under and their sides.
+const FILES: [(&str, &str, u32); 2] =
+    [("ssdlite-300.onnx", "ssdlite-300", 300), ("nanodet-416.onnx", "nanodet-416", 416)];
 const IOU_MAX: f32 = 0.5;
 /// Objects of one frame, best first.
 const OBJECTS_MAX: usize = 100;
@@ -27,21 +28,26 @@ const NORMAL: Normal = Normal { colours: Colours::Rgb, mean: [0.0; 3], deviation
 pub struct Detector {
     net: Net,
     scaler: Scaler,
-    labels: Vec<Option<Arc<str>>>,
+    side: u32,
+    /// Names for networks that number classes from 1 to 90 and for those that count 80.
+    labels: [Vec<Option<Arc<str>>>; 2],
     score_min: f32,
 }
 
 impl Detector {
-    /// Opens `ssdlite-300.onnx` in `dir`. Detections below `score_min` are left out; when a
+    /// Opens `ssdlite-300.onnx` or `nanodet-416.onnx` in `dir`, whichever is there. Detections below `score_min` are left out; when a
     /// [`super::Tracker`] follows, this is its `score_low`.
     ///
     /// # Errors
     /// `Absent` or `Load`, naming the file.
     pub fn open(runtime: &Runtime, dir: &Path, score_min: f32) -> Result<Self, ModelError> {
-        Self::open_file(runtime, "ssdlite-300", &dir.join("ssdlite-300.onnx"), score_min)
+        let present = FILES.iter().find(|(file, ..)| dir.join(file).is_file());
+        let (file, name, side) = *present.unwrap_or(&FILES[0]);
+        Self::open_file(runtime, name, &dir.join(file), side, score_min)
     }
 
-    /// Opens another file of the same inputs and outputs; errors will call it `name`.
+    /// Opens another file of the same interface: a square picture of `side` pixels, RGB 0..255; `scores`
+    /// [n, anchors, 80 or 90]; `boxes` [n, anchors, 4] y0, x0, y1, x1 as fractions. Errors will call it `name`.
     ///
     /// # Errors
     /// `Absent` or `Load`, naming the file.
@@ -49,12 +55,14 @@ impl Detector {
         runtime: &Runtime,
         name: &str,
         file: &Path,
+        side: u32,
         score_min: f32,
     ) -> Result<Self, ModelError> {
         Ok(Detector {
             net: Net::open(runtime, name, file, 2)?,
             scaler: Scaler::new(),
-            labels: coco::by_number(),
+            side,
+            labels: [coco::by_number(), coco::in_order()],
             score_min,
         })
     }
@@ -72,10 +80,16 @@ impl Model for Detector {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let side = SIDE as usize;
+        let side = self.side as usize;
         let mut input = Vec::with_capacity(batch.len() * 3 * side * side);
         for frame in batch {
-            let rgb = self.scaler.scale(self.net.name(), frame, Area::whole(frame), SIDE, SIDE)?;
+            let rgb = self.scaler.scale(
+                self.net.name(),
+                frame,
+                Area::whole(frame),
+                self.side,
+                self.side,
+            )?;
             NORMAL.planes(&rgb, side, side, &mut input);
         }
         let (labels, score_min) = (&self.labels, self.score_min);
@@ -87,24 +101,27 @@ impl Model for Detector {
 }
 
 /// Detections of each frame out of `scores` [n, anchors, classes] and `boxes` [n, anchors, 4].
+/// `labels` are those of the numberings there are.
 fn read(
     scores: &Answer,
     boxes: &Answer,
     frames: usize,
-    labels: &[Option<Arc<str>>],
+    labels: &[Vec<Option<Arc<str>>>],
     score_min: f32,
 ) -> Result<Vec<Vec<Detection>>, ModelError> {
     let anchors = scores.shape.get(1).copied().unwrap_or(0);
-    scores.expect(&[frames, anchors, CLASSES])?;
+    let classes = scores.shape.get(2).copied().unwrap_or(0);
+    let Some(labels) = labels.iter().find(|l| l.len() == classes) else {
+        return Err(scores.wrong(format!("{classes} classes"), "80 or 90".into()));
+    };
+    scores.expect(&[frames, anchors, classes])?;
     boxes.expect(&[frames, anchors, 4])?;
     let mut all = Vec::with_capacity(frames);
     for frame in 0..frames {
-        let scores = &scores.values[frame * anchors * CLASSES..][..anchors * CLASSES];
+        let scores = &scores.values[frame * anchors * classes..][..anchors * classes];
         let boxes = boxes.values[frame * anchors * 4..][..anchors * 4].as_chunks::<4>().0;
         let candidates = scores
-            .as_chunks::<CLASSES>()
-            .0
-            .iter()
+            .chunks_exact(classes)
             .zip(boxes)
             .filter_map(|(scores, corners)| candidate(scores, *corners, labels, score_min))
             .collect();
@@ -120,7 +137,7 @@ fn read(
 
 /// An anchor's best class, if it is good enough, has a name and its box shows in the picture.
 fn candidate(
-    scores: &[f32; CLASSES],
+    scores: &[f32],
     corners: [f32; 4],
     labels: &[Option<Arc<str>>],
     score_min: f32,
@@ -147,7 +164,7 @@ mod tests {
     #[test]
     fn boxes_are_cut_at_the_picture_and_nameless_classes_left_out() {
         let labels = coco::by_number();
-        let mut scores = [0.0; CLASSES];
+        let mut scores = [0.0; 90];
         scores[11] = 0.99; // number 12 has no class
         assert_eq!(candidate(&scores, [0.0, 0.0, 1.0, 1.0], &labels, 0.4), None);
         scores[0] = 0.5;

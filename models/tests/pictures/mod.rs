@@ -39,7 +39,7 @@ pub fn drawn_text() -> Frame {
     .join(",");
     let picture = media("skimage").join("coffee.png");
     let input = ["-i", picture.to_str().unwrap()];
-    let pixels = decode(&[&input, &["-vf", &filter, "-frames:v", "1"]].concat());
+    let pixels = decode(&[&input[..], &["-vf", &filter, "-frames:v", "1"]].concat());
     frame(Pts::ZERO, 600, 400, pixels)
 }
 
