@@ -88,6 +88,8 @@ impl Actor for Root {
         match message {
             RootMessage::Add(plan, reply) => {
                 let answer = streams.admit(*plan);
+                // Before the reply: whoever added a stream and then asks whether all have ended must see it.
+                self.count(streams);
                 let _ = reply.send(answer);
             }
             RootMessage::Remove(id, reply) => {
@@ -100,11 +102,13 @@ impl Actor for Root {
                 let _ = reply.send(found);
             }
             RootMessage::Ended { stream, failed } => {
-                streams.running.remove(&stream);
-                self.progress.send_modify(|progress| match failed {
-                    Some(reason) => progress.failed.push((stream, reason)),
-                    None => progress.ended += 1,
-                });
+                // Told once, whether the stream ended or fell.
+                if streams.running.remove(&stream).is_some() {
+                    self.progress.send_modify(|progress| match failed {
+                        Some(reason) => progress.failed.push((stream, reason)),
+                        None => progress.ended += 1,
+                    });
+                }
             }
             RootMessage::Drain => {
                 streams.draining = true;
@@ -115,10 +119,7 @@ impl Actor for Root {
             }
         }
         self.start_waiting(&myself, streams).await;
-        self.progress.send_modify(|progress| {
-            progress.running = streams.running.len();
-            progress.waiting = streams.waiting.len();
-        });
+        self.count(streams);
         Ok(())
     }
 
@@ -143,6 +144,13 @@ impl Actor for Root {
 }
 
 impl Root {
+    fn count(&self, streams: &Streams) {
+        self.progress.send_modify(|progress| {
+            progress.running = streams.running.len();
+            progress.waiting = streams.waiting.len();
+        });
+    }
+
     async fn start_waiting(&self, myself: &ActorRef<RootMessage>, streams: &mut Streams) {
         while let Some(at) = streams.next_to_start(self.deps.files_at_once) {
             let Some(plan) = streams.waiting.remove(at) else { return };
