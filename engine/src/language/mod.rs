@@ -13,15 +13,20 @@ mod serve;
 mod stop;
 mod supervise;
 mod task;
+mod understand;
 mod wire;
 
 pub use backend::{
     Answer, BackendError, Constraint, CostHint, Delta, EngineStats, Finish, GenerateRequest,
     Generation, Health, LanguageBackend, Part, Prompt, Score, ScoreRequest, Usage,
 };
-pub use embedded::{EmbeddedBackend, EmbeddedConfig};
-pub use child::{ChildArgs, run_child};
 pub use category::{
-    Calibration, category_by_embedding, combined, decide, label_sentence, softmax,
+    Calibration, category_by_embedding, combined, decide, flag_sentence, flags_by_embedding,
+    label_sentence, softmax,
 };
+pub use child::{ChildArgs, run_child};
+pub use embedded::{EmbeddedBackend, EmbeddedConfig};
 pub use prompt::{PromptShape, quoted, shape_of};
+pub use understand::{
+    CategoryAnswer, Parts, SummaryAnswer, TextInputs, UnderstandSpec, Understander,
+};

@@ -116,7 +116,8 @@ impl Engine {
             for task in between.late {
                 self.end_late(task, now);
             }
-            while let Some(at) = self.running.iter().position(|t| t.until.is_some_and(|u| u <= now)) {
+            while let Some(at) = self.running.iter().position(|t| t.until.is_some_and(|u| u <= now))
+            {
                 let task = self.leave(at);
                 self.end_late(task, now);
             }
@@ -205,7 +206,8 @@ impl Engine {
     fn give_way(&mut self) -> Option<Task> {
         let urgent = self.inbox.most_urgent().filter(|&p| p < 0)?;
         let candidates = self.running.iter().enumerate().filter(|(_, t)| t.priority > urgent);
-        let (at, _) = candidates.max_by_key(|(_, t)| (t.priority, std::cmp::Reverse(t.computed)))?;
+        let (at, _) =
+            candidates.max_by_key(|(_, t)| (t.priority, std::cmp::Reverse(t.computed)))?;
         // Saved, it goes on as if nothing had happened; computed anew, near ties could fall the other way. At
         // most as much is saved as the pool holds.
         let task = &self.running[at];
@@ -244,7 +246,8 @@ impl Engine {
 
     fn step(&mut self) {
         let step = self.compose();
-        let priority = step.parts.iter().chain(&step.rounds).map(|&(at, _)| self.running[at].priority);
+        let priority =
+            step.parts.iter().chain(&step.rounds).map(|&(at, _)| self.running[at].priority);
         let began = self.clock.now();
         self.inbox.step_begins(priority.min().unwrap_or(i32::MAX), began);
         let result = self.ctx.decode(&step.batch);

@@ -120,7 +120,9 @@ async fn read(shared: &Shared, stdout: ChildStdout, alive: &watch::Sender<Option
                     alive.send_replace(Some(Instant::now()));
                 }
             }
-            Incoming::Garbage { detail, .. } => return Why::Killed(format!("said no message: {detail}")),
+            Incoming::Garbage { detail, .. } => {
+                return Why::Killed(format!("said no message: {detail}"));
+            }
             Incoming::End => return Why::Closed,
         }
     }

@@ -23,7 +23,10 @@ pub(crate) fn config() -> Option<EmbeddedConfig> {
     let model = cache("smollm2-135m").join("smollm2-135m-q8_0.gguf");
     if !model.exists() {
         assert!(std::env::var_os("CI").is_none(), "{} is not there", model.display());
-        eprintln!("skipped: {} is not there; run `pipeline models pull smollm2-135m`", model.display());
+        eprintln!(
+            "skipped: {} is not there; run `pipeline models pull smollm2-135m`",
+            model.display()
+        );
         return None;
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_language-child"));

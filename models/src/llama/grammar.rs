@@ -28,8 +28,8 @@ impl Grammar {
     /// # Errors
     /// `Run` when it does not parse.
     pub fn new(model: Arc<LlamaModel>, gbnf: &str) -> Result<Self, ModelError> {
-        let text = CString::new(gbnf)
-            .map_err(|_| model.failed("the grammar holds a NUL byte".into()))?;
+        let text =
+            CString::new(gbnf).map_err(|_| model.failed("the grammar holds a NUL byte".into()))?;
         // SAFETY: both strings are NUL-terminated and copied by the call, which answers null for what it
         // can't parse.
         let raw = unsafe {
@@ -46,10 +46,11 @@ impl Grammar {
     pub fn best(&mut self, logits: &[f32]) -> Option<Token> {
         self.candidates.clear();
         self.candidates.extend(
-            logits
-                .iter()
-                .enumerate()
-                .map(|(i, &logit)| ffi::llama_token_data { id: i as Token, logit, p: 0.0 }),
+            logits.iter().enumerate().map(|(i, &logit)| ffi::llama_token_data {
+                id: i as Token,
+                logit,
+                p: 0.0,
+            }),
         );
         let mut array = ffi::llama_token_data_array {
             data: self.candidates.as_mut_ptr(),
@@ -69,7 +70,9 @@ impl Grammar {
 
     /// Goes on with `token`, which must come from [`Grammar::best`] (others would end the process).
     pub fn accept(&mut self, token: Token) {
-        if self.model.ends(token) || self.candidates.iter().any(|c| c.id == token && c.logit > f32::NEG_INFINITY) {
+        if self.model.ends(token)
+            || self.candidates.iter().any(|c| c.id == token && c.logit > f32::NEG_INFINITY)
+        {
             // SAFETY: the grammar allows this token, as the last `best` found out.
             unsafe { ffi::llama_sampler_accept(self.raw.as_ptr(), token) };
         }
