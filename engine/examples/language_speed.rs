@@ -45,6 +45,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let prompt = Prompt::template(format!("{run} {}", RAILWAY.repeat(8)));
         let answer = backend.generate(GenerateRequest::new(prompt, 33)).await?.collect().await?;
         let usage = answer.usage;
+        if run == 0 {
+            println!("{usage:?}");
+        }
         prefill.push(f64::from(usage.prompt_tokens) / usage.prefill_ms * 1e3);
         decode.push(f64::from(usage.completion_tokens - 1) / usage.decode_ms * 1e3);
     }
@@ -73,23 +76,38 @@ async fn main() -> Result<(), Box<dyn Error>> {
     understander.prepare(&spec).await?;
     println!("calibration and worked examples: {:.0} ms, once", ms(began));
     let (mut category, mut summary, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut category_cpu, mut summary_cpu) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         let text = format!("{} {}", run + 10, TEXTS[run % TEXTS.len()]);
         lengths.push(backend.tokenize(&text, false).await?.len() as f64);
         let inputs = TextInputs { transcript: text, ..TextInputs::default() };
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_ms(&backend));
         understander.category(&inputs, &spec, None).await?;
         category.push(ms(began));
-        let began = Instant::now();
+        category_cpu.push(cpu_ms(&backend) - cpu);
+        let (began, cpu) = (Instant::now(), cpu_ms(&backend));
         understander.summary(&inputs, &spec, None).await?;
         summary.push(ms(began));
+        summary_cpu.push(cpu_ms(&backend) - cpu);
     }
     show("tokens of a text", lengths);
     show("category of 8 labels, ms", category);
+    show("its compute on one core, ms (in tens)", category_cpu);
     show("summary of at most 20 tokens, ms", summary);
+    show("its compute on one core, ms (in tens)", summary_cpu);
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     println!("{:?}", backend.stats());
     Ok(())
+}
+
+/// Compute of the child so far, as the kernel counts it: free of whoever else is on the cores.
+fn cpu_ms(backend: &EmbeddedBackend) -> f64 {
+    let stat = backend.pid().and_then(|p| std::fs::read_to_string(format!("/proc/{p}/stat")).ok());
+    let stat = stat.unwrap_or_default();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) * 10.0
 }
 
 fn ms(since: Instant) -> f64 {

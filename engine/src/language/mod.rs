@@ -1,10 +1,12 @@
 //! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
 
+mod admission;
 mod backend;
 mod category;
 mod child;
 mod embedded;
 mod inbox;
+mod inputs;
 mod plan;
 mod prefix;
 mod prompt;
@@ -26,7 +28,6 @@ pub use category::{
 };
 pub use child::{ChildArgs, run_child};
 pub use embedded::{EmbeddedBackend, EmbeddedConfig};
+pub use inputs::TextInputs;
 pub use prompt::{PromptShape, quoted, shape_of};
-pub use understand::{
-    CategoryAnswer, Parts, SummaryAnswer, TextInputs, UnderstandSpec, Understander,
-};
+pub use understand::{CategoryAnswer, Parts, SummaryAnswer, UnderstandSpec, Understander};
