@@ -1,6 +1,8 @@
 //! The language engine with its real child process and real weights. Without weights in the cache each test
 //! says so and passes, unless `CI` asks for them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod language_support;
 
 use std::io::{Read, Write};
@@ -12,7 +14,7 @@ use engine::language::{
     LanguageBackend, Part, Prompt, ScoreRequest,
 };
 use futures_util::StreamExt;
-use language_support::{config, start, wait_until};
+use language_support::{config, start};
 
 const RAILWAY: &str = "The history of the railway is a long one. In the early nineteenth century engineers \
      were trying to find ways to move heavy loads over long distances.";
@@ -339,4 +341,15 @@ async fn a_prefix_is_computed_once_and_changes_nothing() {
     assert_eq!(again.text, plain.text);
     let stats = backend.stats();
     assert!(stats.prefixes <= 1);
+}
+
+/// Waits for a condition that health questions will make true.
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within 30 s: {what}");
 }

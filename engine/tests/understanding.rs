@@ -1,17 +1,21 @@
 //! What the small model can tell about short texts, with real weights. Without weights in the cache each test says
 //! so and passes, unless `CI` asks for them.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+#![expect(clippy::print_stdout, reason = "the tables are part of the answer")]
+
 mod language_support;
+mod language_texts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::language::{
-    BackendError, LanguageBackend, Parts, SummaryAnswer, TextInputs, UnderstandSpec, Understander,
+    BackendError, Parts, SummaryAnswer, TextInputs, UnderstandSpec, Understander,
     category_by_embedding, combined, flag_sentence, flags_by_embedding, label_sentence,
 };
-use language_support::texts::{FLAGGED, FLAGS, MAY_BE_FLAGGED, TEXTS, TOPICS};
 use language_support::{cache, start};
+use language_texts::{FLAGGED, FLAGS, MAY_BE_FLAGGED, TEXTS, TOPICS};
 use media::SummaryFrom;
 use models::words::{Embedder, supported_by};
 use models::{Model, Runtime};

@@ -174,22 +174,29 @@ impl Understander {
     }
 
     async fn calibration(&self, spec: &UnderstandSpec) -> Result<Arc<Calibration>, BackendError> {
-        let known = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(calibration) = known.get(&spec.categories) {
-            return Ok(Arc::clone(calibration));
+        if let Some(calibration) = self.known_calibration(&spec.categories) {
+            return Ok(calibration);
         }
-        drop(known);
         let mut rows = Vec::new();
         for text in self.shape.empty {
             rows.push(self.backend.score(self.category_request(text, spec)).await?);
         }
         let calibration = Arc::new(Calibration::new(&rows));
+        self.keep_calibration(spec.categories.clone(), Arc::clone(&calibration));
+        Ok(calibration)
+    }
+
+    fn keep_calibration(&self, categories: Vec<String>, calibration: Arc<Calibration>) {
         let mut known = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= CALIBRATIONS_MAX {
             known.clear();
         }
-        known.insert(spec.categories.clone(), Arc::clone(&calibration));
-        Ok(calibration)
+        known.insert(categories, calibration);
+    }
+
+    fn known_calibration(&self, categories: &[String]) -> Option<Arc<Calibration>> {
+        let known = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(categories).map(Arc::clone)
     }
 
     /// One sentence that says what the text says. The model's words if the text supports them, else the text's
