@@ -7,7 +7,7 @@ use media::Mono;
 
 use super::inbox::Next;
 use super::serve::Engine;
-use super::task::{Kind, Task};
+use super::task::Task;
 
 impl Engine {
     /// Lets waiting requests in, most urgent first, as long as they fit.
@@ -67,6 +67,8 @@ impl Engine {
             self.cells_saved = self.cells_saved.saturating_sub(task.tokens.len());
             if self.ctx.seq_restore(task.seq, &state) {
                 task.computed = self.ctx.seq_len(task.seq) as usize;
+            } else {
+                task.start_over();
             }
         }
         if let Some(shared) = task.shared {
@@ -93,12 +95,11 @@ impl Engine {
         let saves = self.cells_saved + task.tokens.len() <= self.stats.cells as usize;
         let saved = if saves { self.ctx.seq_save(task.seq) } else { None };
         let mut task = self.leave(at);
-        task.computed = 0;
         if saved.is_some() {
             self.cells_saved += task.tokens.len();
             task.saved = saved;
-        } else if let Kind::Score(scoring) = &mut task.kind {
-            scoring.next = None;
+        } else {
+            task.start_over();
         }
         self.stats.preemptions += 1;
         Some(task)

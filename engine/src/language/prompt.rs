@@ -45,14 +45,15 @@ pub fn shape_of(model: &str) -> PromptShape {
 }
 
 impl PromptShape {
-    /// Asks for the category; `text` must be [`quoted`]. What one text begins with, a longer one shares.
+    /// Asks for the category; `text` must be [`quoted`]. Nothing of it comes again: kept texts would only push out
+    /// the worked examples.
     pub fn category_prompt(&self, text: &str) -> Prompt {
         let parts = vec![
             Part::Template(self.open.to_owned()),
             Part::Data(text.to_owned()),
             Part::Template(self.category.to_owned()),
         ];
-        Prompt { parts, reuse: 2 }
+        Prompt { parts, reuse: 0 }
     }
 
     /// Asks for a summary, which a line break ends; `text` must be [`quoted`].
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn instructions_are_template_and_the_text_is_data() {
         let shape = shape_of("smollm2-135m");
-        for (prompt, shared) in [(shape.category_prompt("x"), 2), (shape.summary_prompt("x"), 1)] {
+        for (prompt, shared) in [(shape.category_prompt("x"), 0), (shape.summary_prompt("x"), 1)] {
             assert_eq!(prompt.reuse, shared);
             assert_eq!(prompt.parts[1], Part::Data("x".into()));
             let [Part::Template(before), _, Part::Template(_)] = &prompt.parts[..] else {

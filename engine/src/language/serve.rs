@@ -153,7 +153,10 @@ impl Engine {
                 self.stats.aborts += 1;
                 for &(at, _) in &step.parts {
                     let task = &mut self.running[at];
-                    task.computed = self.ctx.seq_len(task.seq) as usize;
+                    // A request whose tokens are all there has lost its logits: its last token comes again.
+                    let kept = (self.ctx.seq_len(task.seq) as usize).min(task.tokens.len() - 1);
+                    self.ctx.seq_cut(task.seq, kept as u32);
+                    task.computed = kept;
                 }
             }
             Ok(Decoded::NoRoom) => {
