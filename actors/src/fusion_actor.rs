@@ -11,8 +11,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::fusion::{BookSettings, ExpectedStage, FusionBook, Outcome};
 use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
-use crate::source::SourceEnd;
 use crate::port::{Item, Packet, Payload};
+use crate::source::SourceEnd;
 use crate::stage::StageIo;
 use crate::system::{Deps, Record};
 use crate::windows::Seal;

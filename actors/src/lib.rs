@@ -21,4 +21,4 @@ pub use ask::{Ask, Asked};
 pub use models::{Library, ModelSet};
 pub use port::PortCounts;
 pub use system::{AddError, Board, Deps, EdgeStatus, Progress, ResultSink, StreamStatus, System};
-pub use text::{AskText, AskedText, TextModel};
+pub use text::{AskText, AskedText, Meaning, TextModel, TextSpec};

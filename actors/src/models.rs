@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::compute::{Compute, ModelHandle};
-use engine::{Class, JobEnd, Ticket};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use media::{Detection, Frame, Scored};
-use ::models::speech::{ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity};
+use ::models::speech::{
+    ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity,
+};
 use ::models::vision::{
     Detector, ReadText, Safety, SceneClassifier, TextArea, TextCrop, TextDetector, TextRecognizer,
     TrackerSettings,
 };
 use ::models::{Model, ModelError, Runtime};
+use engine::compute::{Compute, ModelHandle};
+use engine::{Class, JobEnd, Ticket};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use media::{Detection, Frame, Scored};
 
 use crate::ask::{Ask, Asked};
 use crate::plan::GraphPlan;
@@ -39,7 +41,8 @@ pub struct ModelSet {
     classifiers: BTreeMap<String, Asked<Frame, Vec<Scored>>>,
     safety: BTreeMap<String, Asked<Frame, f32>>,
     readers: BTreeMap<String, (AskRegions, AskReading)>,
-    listeners: BTreeMap<String, (Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>)>,
+    listeners:
+        BTreeMap<String, (Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>)>,
     texts: BTreeMap<String, AskedText>,
 }
 
@@ -65,7 +68,11 @@ impl ModelSet {
             match &stage.settings {
                 Settings::Detect(s) if !set.detectors.contains_key(&s.model) => {
                     // Weak detections carry a track through an occlusion; the stage leaves them out of its answer.
-                    let score_min = if s.track { s.score_min.min(TrackerSettings::default().score_low) } else { s.score_min };
+                    let score_min = if s.track {
+                        s.score_min.min(TrackerSettings::default().score_low)
+                    } else {
+                        s.score_min
+                    };
                     let model = loader.load(&s.model, move |runtime, dir| {
                         Detector::open(runtime, dir, score_min)
                     })?;

@@ -95,11 +95,8 @@ impl StageIo {
                         let mut under_way = self.seat.under_way();
                         under_way.seen[i].push_back(mark);
                         if under_way.seen.iter().all(|seen| !seen.is_empty()) {
-                            let marks: Vec<Mark> = under_way
-                                .seen
-                                .iter_mut()
-                                .filter_map(VecDeque::pop_front)
-                                .collect();
+                            let marks: Vec<Mark> =
+                                under_way.seen.iter_mut().filter_map(VecDeque::pop_front).collect();
                             let Some(mark) = merge(marks) else { continue };
                             under_way.marks.push_back(mark.clone());
                             return Some(Next::Mark(mark));

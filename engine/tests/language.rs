@@ -1,8 +1,12 @@
 //! The language engine with its real child process and real weights. Without weights in the cache each test
 //! says so and passes, unless `CI` asks for them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod language_support;
 
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use engine::language::{
@@ -10,7 +14,7 @@ use engine::language::{
     LanguageBackend, Part, Prompt, ScoreRequest,
 };
 use futures_util::StreamExt;
-use language_support::{config, start, wait_until};
+use language_support::{config, start};
 
 const RAILWAY: &str = "The history of the railway is a long one. In the early nineteenth century engineers \
      were trying to find ways to move heavy loads over long distances.";
@@ -52,7 +56,8 @@ async fn a_stop_text_ends_the_answer_and_is_not_shown() {
     let Some(backend) = start().await else { return };
     let whole = text(&backend, ask("The capital of France is", 32)).await;
     let stop = whole.split_whitespace().nth(3).unwrap().to_owned();
-    let request = GenerateRequest { stop: vec![stop.clone()], ..ask("The capital of France is", 32) };
+    let request =
+        GenerateRequest { stop: vec![stop.clone()], ..ask("The capital of France is", 32) };
     let answer = backend.generate(request).await.unwrap().collect().await.unwrap();
     assert_eq!(answer.finish, Finish::Stop);
     assert_eq!(answer.text, whole[..whole.find(&stop).unwrap()]);
@@ -113,10 +118,10 @@ async fn likelier_texts_score_higher_and_long_ones_are_summed() {
     assert!((sum - of(3)).abs() < 0.3, "{sum} against {}", of(3));
 
     // More than one round of branches.
-    let many: Vec<String> = (0..80).map(|i| format!(" the city number {i} of it")).collect();
+    let many: Vec<String> = (0..40).map(|i| format!(" the city number {i} of it")).collect();
     let more = ScoreRequest { continuations: many, ..request };
     let scores = backend.score(more).await.unwrap();
-    assert_eq!(scores.len(), 80);
+    assert_eq!(scores.len(), 40);
     assert!(scores.iter().all(|s| s.log_likelihood.is_finite() && s.log_likelihood < 0.0));
 }
 
@@ -146,8 +151,55 @@ async fn a_killed_child_fails_its_requests_and_is_back() {
 }
 
 fn kill(pid: u32) {
-    let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(status.unwrap().success());
+}
+
+/// The child by hand, without the parent's care.
+#[test]
+fn garbage_on_its_input_is_answered_and_its_end_ends_the_child() {
+    let Some(config) = config() else { return };
+    let mut child = Command::new(&config.program)
+        .args(config.child.to_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut to = child.stdin.take().unwrap();
+    let mut from = child.stdout.take().unwrap();
+    let mut send = |body: &[u8]| {
+        to.write_all(&(body.len() as u32).to_le_bytes()).unwrap();
+        to.write_all(body).unwrap();
+    };
+    let mut hear = || {
+        let mut head = [0; 4];
+        from.read_exact(&mut head).unwrap();
+        let mut body = vec![0; u32::from_le_bytes(head) as usize];
+        from.read_exact(&mut body).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&body).unwrap()
+    };
+    assert_eq!(hear()["event"], "ready");
+    send(b"{]}");
+    let answer = hear();
+    assert_eq!((&answer["event"], &answer["id"]), (&"error".into(), &serde_json::Value::Null));
+    assert_eq!(answer["error"]["kind"], "bad_request");
+    send(br#"{"op":"generate","id":3}"#);
+    assert_eq!(hear()["id"], 3);
+    send(br#"{"op":"tokenize","id":4,"text":"<|im_end|>","special":true}"#);
+    assert_eq!(hear()["tokens"].as_array().unwrap().len(), 1);
+    // An impossible length: the sides have lost step.
+    to.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    assert!(hear()["error"]["detail"].as_str().unwrap().contains("at most"));
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+
+    let mut child = Command::new(&config.program)
+        .args(config.child.to_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test]
@@ -197,7 +249,9 @@ async fn a_full_queue_says_when_to_come_back() {
     let requests = (0..8).map(|_| backend.generate(ask(RAILWAY, 40)));
     let streams = futures_util::future::try_join_all(requests).await.unwrap();
     let ends = futures_util::future::join_all(streams.into_iter().map(|s| s.collect())).await;
-    let busy = ends.iter().filter(|e| matches!(e, Err(BackendError::Busy { retry_after_ms, .. }) if *retry_after_ms > 0));
+    let busy = ends.iter().filter(
+        |e| matches!(e, Err(BackendError::Busy { retry_after_ms, .. }) if *retry_after_ms > 0),
+    );
     assert!((1..=6).contains(&busy.count()), "{ends:?}");
     assert!(ends.iter().filter(|e| e.is_ok()).count() >= 2, "{ends:?}");
 }
@@ -223,6 +277,22 @@ async fn an_urgent_request_takes_a_place_and_the_others_lose_no_text() {
         assert_eq!(first + &stream.collect().await.unwrap().text, alone);
     }
     wait_until("it was told", || backend.stats().preemptions > 0).await;
+}
+
+#[tokio::test]
+async fn urgent_requests_interrupt_running_steps_and_nobody_is_left_behind() {
+    let Some(backend) = start().await else { return };
+    let alone = text(&backend, ask(COUNTING, 40)).await;
+    let long = tokio::spawn(backend.generate(ask(&RAILWAY.repeat(24), 1)).await.unwrap().collect());
+    let counting = tokio::spawn(backend.generate(ask(COUNTING, 40)).await.unwrap().collect());
+    wait_until("both run", || backend.stats().running == 2).await;
+    for _ in 0..4 {
+        let urgent = GenerateRequest { priority: -10, ..ask("The capital of France is", 2) };
+        assert!(text(&backend, urgent).await.starts_with(" Paris"));
+    }
+    assert_eq!(counting.await.unwrap().unwrap().text, alone);
+    assert!(long.await.unwrap().unwrap().usage.prompt_tokens > 600);
+    wait_until("it was told", || backend.stats().aborts > 0).await;
 }
 
 #[tokio::test]
@@ -273,4 +343,15 @@ async fn a_prefix_is_computed_once_and_changes_nothing() {
     assert_eq!(again.text, plain.text);
     let stats = backend.stats();
     assert!(stats.prefixes <= 1);
+}
+
+/// Waits for a condition that health questions will make true.
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within 30 s: {what}");
 }

@@ -1,6 +1,8 @@
 //! The wrapper with real weights. Without them in the cache each test says so and passes, unless `CI` asks
 //! for them.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use std::path::PathBuf;
 
 use models::llama::{BatchToken, ContextSettings, Decoded, Grammar, LlamaContext, LlamaModel};

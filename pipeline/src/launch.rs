@@ -128,7 +128,11 @@ pub fn prepare(args: &RunArgs, context: &Context<'_>) -> Result<Launch, LaunchEr
     })
 }
 
-fn open_resume(state: &Path, args: &RunArgs, target: Option<&Target>) -> Result<Resume, LaunchError> {
+fn open_resume(
+    state: &Path,
+    args: &RunArgs,
+    target: Option<&Target>,
+) -> Result<Resume, LaunchError> {
     let refuse = |message: &str| Err(LaunchError::Call(message.into()));
     if args.input.is_empty() {
         return refuse("--resume goes with --input: it records finished clips");

@@ -11,11 +11,11 @@ use actors::fusion::{Alerts, Taxonomy};
 use actors::hub::Hub;
 use actors::plan::GraphPlan;
 use actors::stages::Settings;
-use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel};
+use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel, TextSpec};
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
-    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, UnderstandSpec, Understander,
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, Understander,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -58,7 +58,7 @@ pub struct Rooms {
     pub metrics: PrometheusHandle,
     backends: Vec<Arc<dyn LanguageBackend>>,
     /// What each text model will be asked, to be prepared for.
-    questions: Vec<(AskedText, Arc<UnderstandSpec>)>,
+    questions: Vec<(AskedText, Arc<TextSpec>)>,
 }
 
 impl Rooms {
@@ -86,10 +86,15 @@ impl Rooms {
             let backend = backend(&catalogue, &model)?;
             backends.push(backend.clone());
             let embedder = embedder(plan, &library, &compute)?;
-            let understander = Understander::new(backend, embedder);
+            let understander = Understander::new(backend);
             let languages = vec!["en".to_owned()];
-            let text =
-                TextModel::new(understander, Some(compute.clone()), clock.clone(), languages);
+            let text = TextModel::new(
+                understander,
+                Some(compute.clone()),
+                embedder,
+                clock.clone(),
+                languages,
+            );
             texts.insert(name, Arc::new(text));
         }
         let questions = plan
@@ -145,8 +150,7 @@ fn compute_config(plan: &ComputePlan) -> ComputeConfig {
 
 fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
     let runtime = catalogue.dir("onnxruntime").map_err(|e| e.to_string())?;
-    let runtime =
-        Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
+    let runtime = Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
     let catalogue = catalogue.clone();
     Ok(Arc::new(Library { runtime, dir: Box::new(move |name| catalogue.dir(name)) }))
 }
@@ -165,10 +169,7 @@ fn text_models(plan: &Plan) -> BTreeMap<String, ModelPlan> {
     models
 }
 
-fn backend(
-    catalogue: &Catalogue,
-    plan: &ModelPlan,
-) -> Result<Arc<dyn LanguageBackend>, String> {
+fn backend(catalogue: &Catalogue, plan: &ModelPlan) -> Result<Arc<dyn LanguageBackend>, String> {
     let Some(BackendPlan::Embedded { model }) = plan.backends.first() else {
         return Err("a language model without a backend".into());
     };
@@ -216,9 +217,8 @@ pub async fn start(
     sink: Option<Arc<dyn ResultSink>>,
 ) -> Result<Running, String> {
     let rules = graph.fuse_settings().map(|fuse| fuse.alerts.clone()).unwrap_or_default();
-    let alerts = Alerts::compile(&rules).map_err(|errors| {
-        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    })?;
+    let alerts = Alerts::compile(&rules)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let taxonomy = Taxonomy::builtin().map_err(|e| e.to_string())?;
     let run: Arc<str> = Arc::from(uuid::Uuid::now_v7().to_string());
     let hub = Hub::new(run);

@@ -224,7 +224,9 @@ mod tests {
         for ms in 1..=1000 {
             quantiles.add(f64::from(ms));
         }
-        for (fraction, want) in [(0.5, 500.0), (0.9, 900.0), (0.99, 990.0), (1.0, 1000.0), (0.0, 1.0)] {
+        for (fraction, want) in
+            [(0.5, 500.0), (0.9, 900.0), (0.99, 990.0), (1.0, 1000.0), (0.0, 1.0)]
+        {
             let got = quantiles.at(fraction).unwrap();
             assert!((got / want - 1.0).abs() < 0.0101, "{fraction}: {got}, not {want}");
         }

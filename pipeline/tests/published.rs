@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use media::result::{
-    FusedResult, Fusion, Gap, GapReason, Missing, MissingReason, RESULT_SCHEMA, Status, StreamMessage,
-    StreamState, Vision, Window,
+    FusedResult, Fusion, Gap, GapReason, Missing, MissingReason, RESULT_SCHEMA, Status,
+    StreamMessage, StreamState, Vision, Window,
 };
 use media::{Rect, ScreenLine, StageId, StreamId};
 use pipeline::cli::schema_text;

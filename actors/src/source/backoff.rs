@@ -19,9 +19,9 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(name: &str) -> Self {
         // FNV-1a: fifty cameras of one switch must not come back in step.
-        let noise = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let noise = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+        });
         Backoff { attempt: 0, noise: noise | 1 }
     }
 

@@ -22,7 +22,10 @@ pub(crate) enum FeedEvent {
     Opened(SourceInfo),
     Unit(Unit),
     /// A live source is gone and will be tried again after this long.
-    Lost { error: MediaError, retry_in: Duration },
+    Lost {
+        error: MediaError,
+        retry_in: Duration,
+    },
     /// Nothing follows.
     Ended(SourceEnd, Counts),
 }
@@ -55,9 +58,8 @@ pub(crate) fn start(
 ) -> std::io::Result<(mpsc::Receiver<FeedEvent>, JoinHandle<()>)> {
     let (events, receiver) = mpsc::channel(64);
     let feed = Feed { plan: plan.clone(), opener, clock, cancel, doorbell, events };
-    let thread = std::thread::Builder::new()
-        .name(thread_name(&plan.id))
-        .spawn(move || feed.run())?;
+    let thread =
+        std::thread::Builder::new().name(thread_name(&plan.id)).spawn(move || feed.run())?;
     Ok((receiver, thread))
 }
 

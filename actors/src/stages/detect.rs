@@ -3,15 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use ::models::vision::{Tracker, TrackerSettings};
 use engine::{Class, JobEnd, Ticket};
 use futures_util::future::BoxFuture;
 use media::{Detection, Frame, Observation, Pts};
-use ::models::vision::{Tracker, TrackerSettings};
 
 use super::ordered::FrameStage;
 use super::thin::Thinner;
-use crate::ask::Asked;
 use super::{Kind, PortType, Settings, parse, schema_of};
+use crate::ask::Asked;
 
 pub(super) static KIND: Kind = Kind {
     name: "detect",

@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::thin::Thinner;
+use super::{Kind, PortType, Settings, parse, schema_of};
 use crate::port::{Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic};
-use super::{Kind, PortType, Settings, parse, schema_of};
 
 pub(super) static KIND: Kind = Kind {
     name: "frames",

@@ -16,9 +16,9 @@ mod understand;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::models::ModelError;
 use engine::Class;
 use futures_util::FutureExt;
-use ::models::ModelError;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 

@@ -147,7 +147,8 @@ impl Reader {
         for area in areas.into_iter().take(self.lines_max) {
             let look = Look::of(&frame, area.rect);
             let same = known.iter().find(|known| {
-                known.rect.iou(area.rect) >= PLACE_IOU_MIN && known.look.differs(&look) <= CHANGE_MAX
+                known.rect.iou(area.rect) >= PLACE_IOU_MIN
+                    && known.look.differs(&look) <= CHANGE_MAX
             });
             match same {
                 Some(known) => seen.push(Known { rect: area.rect, look, read: known.read.clone() }),

@@ -9,8 +9,8 @@ use media::{Frame, Observation, Pts, Scored};
 
 use super::ordered::FrameStage;
 use super::thin::Thinner;
-use crate::ask::Asked;
 use super::{Kind, PortType, Settings, parse, schema_of};
+use crate::ask::Asked;
 
 pub(super) static KIND: Kind = Kind {
     name: "scene",

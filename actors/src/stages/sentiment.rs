@@ -4,8 +4,8 @@ use engine::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use media::{Observation, Pts};
 use ::models::words;
+use media::{Observation, Pts};
 
 use crate::port::{Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic, upstream};

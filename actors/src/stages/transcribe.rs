@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use ::models::speech::{
+    ActivityInput, ActivityOutput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings,
+    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Transcript, Utterance, VoiceState,
+};
 use engine::{Class, JobEnd};
 use media::result::MissingReason;
 use media::{Mono, Observation, Pts, Samples, SpeechSegment};
-use ::models::speech::{
-    ActivityInput, ActivityOutput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings, SpeechEvent,
-    SpeechInput, TOKENS_PER_S_MAX, Transcript, Utterance, VoiceState,
-};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -170,7 +170,10 @@ impl TranscribeLogic {
         pcm: Arc<[f32]>,
         is_final: bool,
     ) -> Option<SpeechSegment> {
-        let asked = self.transcriber.ask(io.ticket(deadline), SpeechInput { pcm, tokens_per_s_max: TOKENS_PER_S_MAX }).await;
+        let asked = self
+            .transcriber
+            .ask(io.ticket(deadline), SpeechInput { pcm, tokens_per_s_max: TOKENS_PER_S_MAX })
+            .await;
         let transcript = self.tally.take(asked)?;
         let verdict = if is_final {
             self.language.observe(&transcript)
@@ -206,8 +209,7 @@ impl TranscribeLogic {
         {
             let (number, start, end) = (running.number, running.start, running.end);
             let pcm: Arc<[f32]> = running.pcm.into();
-            if let Some(segment) =
-                self.ask(io, mark.deadline, number, start, end, pcm, false).await
+            if let Some(segment) = self.ask(io, mark.deadline, number, start, end, pcm, false).await
             {
                 io.emit(mark.window, mark.deadline, Observation::Speech(segment));
             }

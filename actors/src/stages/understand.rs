@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::models::words;
 use engine::Class;
-use engine::language::{Meaning, Summary, TextInputs, UnderstandSpec};
+use engine::language::{Parts, SummaryAnswer, TextInputs, UnderstandSpec};
 use media::result::{MissingReason, Timing};
 use media::{Observation, Pts, Understanding};
-use ::models::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 use crate::plan::StreamPlan;
 use crate::port::{Mark, Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic, upstream};
-use crate::text::AskedText;
+use crate::text::{AskedText, TextSpec};
 
 use super::{Kind, PortType, Settings, parse, schema_of};
 
@@ -54,12 +55,16 @@ impl UnderstandSettings {
     }
 
     /// What is asked about each text.
-    pub fn spec(&self) -> UnderstandSpec {
-        UnderstandSpec {
-            categories: self.categories.iter().map(|c| Arc::from(c.as_str())).collect(),
-            flags: self.flags.clone(),
+    pub fn spec(&self) -> TextSpec {
+        TextSpec {
+            asked: UnderstandSpec {
+                categories: self.categories.clone(),
+                flags: self.flags.clone(),
+                summary_tokens_max: self.summary_tokens_max,
+                // Due in its window: interrupts a summary that runs.
+                priority: -1,
+            },
             by_embedding: self.category_by == CategoryScorer::Embedding,
-            summary_tokens_max: self.summary_tokens_max,
         }
     }
 }
@@ -111,6 +116,9 @@ impl Given {
     }
 }
 
+/// What became of a summary.
+type Asked = Result<Option<SummaryAnswer>, MissingReason>;
+
 /// Words of what was said before that go with new text, so that a short utterance is understood in context.
 const CONTEXT_WORDS_MAX: usize = 60;
 /// Words a summary is made from at most: the newest of a live stream, all of a short clip.
@@ -139,16 +147,16 @@ enum From {
 /// Understanding: reads what is new and answers it in its window; carries the answer while nothing is new.
 pub(crate) struct UnderstandLogic {
     model: AskedText,
-    spec: Arc<UnderstandSpec>,
+    spec: Arc<TextSpec>,
     given: Given,
     given_read: bool,
     fresh: Vec<Piece>,
     said: VecDeque<(Pts, String)>,
     screen: Vec<String>,
     shown: BTreeMap<String, u64>,
-    answer: Option<(Pts, Meaning)>,
-    summary: Option<(Pts, Summary)>,
-    summarising: Option<tokio::task::JoinHandle<(Pts, Result<Summary, MissingReason>)>>,
+    answer: Option<(Pts, Understanding)>,
+    summary: Option<(Pts, SummaryAnswer)>,
+    summarising: Option<JoinHandle<(Pts, Asked)>>,
     summary_due: Option<Pts>,
 }
 
@@ -239,16 +247,21 @@ impl UnderstandLogic {
         }
         let newest = pieces.iter().map(|piece| piece.pts).max().unwrap_or(mark.span.start);
         let started = io.clock.now();
-        let answer = self.model.meaning(io.ticket(mark.deadline), inputs, self.spec.clone()).await;
+        let ticket = io.ticket(mark.deadline);
+        let answer = self.model.meaning(ticket, inputs.clone(), self.spec.clone()).await;
         match answer {
-            Ok((meaning, queue)) => {
+            Ok(meaning) => {
                 *timing = Some(Timing {
                     stage: io.seat.stage.clone(),
-                    queue_ms: rounded(queue),
-                    compute_ms: rounded(io.clock.now().since(started).saturating_sub(queue)),
+                    queue_ms: rounded(meaning.queue),
+                    compute_ms: rounded(
+                        io.clock.now().since(started).saturating_sub(meaning.queue),
+                    ),
                     batch: 1,
                 });
-                self.answer = Some((newest, meaning));
+                let parts =
+                    Parts { category: meaning.category, flags: meaning.flags, ..Parts::default() };
+                self.answer = Some((newest, self.model.assemble(&inputs, &self.spec, parts)));
             }
             Err(reason) => {
                 let room = FRESH_MAX.saturating_sub(self.fresh.len());
@@ -258,7 +271,7 @@ impl UnderstandLogic {
             }
         }
         self.remember(pieces);
-        if self.spec.summary_tokens_max > 0 {
+        if self.spec.asked.summary_tokens_max > 0 {
             self.summary_due = Some(newest);
             self.summarise(io).await;
         }
@@ -309,7 +322,7 @@ impl UnderstandLogic {
             description: self.given.description.clone(),
             language: words::language_of_text(&all).map(|found| found.language.to_owned()),
             transcript,
-            screen,
+            screen: screen.join(". "),
             subtitles: subtitles.join(" "),
         }
     }
@@ -321,43 +334,35 @@ impl UnderstandLogic {
         }
         let Some(newest) = self.summary_due.take() else { return };
         let mut inputs = self.inputs(&[], SUMMARY_WORDS_MAX);
-        inputs.screen.clone_from(&self.screen);
+        inputs.screen = self.screen.join(". ");
         let asked = self.model.summary(io.ticket(None), inputs, self.spec.clone());
         if io.paced {
             self.summarising = Some(tokio::spawn(async move { (newest, asked.await) }));
-        } else if let Ok(summary) = asked.await {
+        } else if let Ok(Some(summary)) = asked.await {
             self.summary = Some((newest, summary));
         }
     }
 
     async fn collect_summary(&mut self) {
         let Some(task) = self.summarising.take_if(|task| task.is_finished()) else { return };
-        if let Ok((newest, Ok(summary))) = task.await {
+        if let Ok((newest, Ok(Some(summary)))) = task.await {
             self.summary = Some((newest, summary));
         }
     }
 
     /// The answer as of this window, carried or new; nothing when there was no text yet.
     fn say(&self, io: &StageIo, mark: &Mark) {
-        let Some((newest, meaning)) = &self.answer else { return };
-        let age = |of: Pts| ((mark.span.end - of) / 1_000).max(0);
-        let in_window = |of: Pts| mark.span.start <= of;
-        let summary = self.summary.as_ref();
-        let answer = Understanding {
-            category: meaning.category.clone(),
-            scores: meaning.scores.clone(),
-            summary: summary.map(|(_, s)| s.text.clone()),
-            summary_from: summary.map(|(_, s)| s.from),
-            summary_age_ms: summary.map_or(0, |(of, _)| if in_window(*of) { 0 } else { age(*of) }),
-            sentiment: meaning.sentiment,
-            flags: meaning.flags.clone(),
-            keywords: meaning.keywords.clone(),
-            language: meaning.language.clone(),
-            model: self.model.model(),
-            backend: self.model.backend(),
-            age_ms: if in_window(*newest) { 0 } else { age(*newest) },
-            truncated: meaning.truncated || summary.is_some_and(|(_, s)| s.truncated),
-        };
+        let Some((newest, answer)) = &self.answer else { return };
+        // 0 for text of this window, else how long before the window's end it was new.
+        let age = |of: Pts| if mark.span.start <= of { 0 } else { (mark.span.end - of) / 1_000 };
+        let mut answer = answer.clone();
+        answer.age_ms = age(*newest);
+        if let Some((of, summary)) = &self.summary {
+            answer.summary = Some(summary.text.clone());
+            answer.summary_from = Some(summary.from);
+            answer.summary_age_ms = age(*of);
+            answer.truncated |= summary.truncated;
+        }
         let observation = Observation::Understanding { pts: *newest, answer: Box::new(answer) };
         io.emit(mark.window, mark.deadline, observation);
     }

@@ -7,8 +7,8 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::compute::Compute;
 use bytes::Bytes;
+use engine::compute::Compute;
 use futures_util::future::BoxFuture;
 use media::result::{FusedResult, StreamMessage};
 use media::{Clock, Opener, StreamId};
@@ -16,8 +16,8 @@ use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use board::{Board, EdgeStatus, StreamStatus};
 pub(crate) use board::Record;
+pub use board::{Board, EdgeStatus, StreamStatus};
 pub use root::{AddError, Progress};
 pub(crate) use stream::Spawner;
 
@@ -30,7 +30,8 @@ use root::{Root, RootMessage};
 /// Takes every result without loss, besides subscribers, who may lag.
 pub trait ResultSink: Send + Sync + 'static {
     /// A result as it was published. A file's stream waits for it; for a paced one it must not wait long.
-    fn result<'a>(&'a self, result: &'a FusedResult, json: Bytes, paced: bool) -> BoxFuture<'a, ()>;
+    fn result<'a>(&'a self, result: &'a FusedResult, json: Bytes, paced: bool)
+    -> BoxFuture<'a, ()>;
 
     /// A stream was answered to its end, or failed.
     fn ended<'a>(&'a self, message: &'a StreamMessage) -> BoxFuture<'a, ()>;

@@ -32,7 +32,10 @@ pub enum AddError {
 pub(crate) enum RootMessage {
     Add(Box<StreamPlan>, RpcReplyPort<Result<(), AddError>>),
     Remove(StreamId, RpcReplyPort<bool>),
-    Ended { stream: StreamId, failed: Option<String> },
+    Ended {
+        stream: StreamId,
+        failed: Option<String>,
+    },
     /// Admit nothing more; stop what runs.
     Drain,
 }

@@ -28,9 +28,8 @@ pub(crate) enum StreamCommand {
 }
 
 /// Starts one child, linked to its supervisor.
-pub(crate) type Spawner = Arc<
-    dyn Fn(ActorCell) -> BoxFuture<'static, Result<ActorCell, SpawnErr>> + Send + Sync,
->;
+pub(crate) type Spawner =
+    Arc<dyn Fn(ActorCell) -> BoxFuture<'static, Result<ActorCell, SpawnErr>> + Send + Sync>;
 
 /// Restarts allowed in [`RESTART_SPAN`]; one more and the stage is given up.
 const RESTARTS_MAX: usize = 5;
@@ -145,8 +144,10 @@ impl Actor for StreamActor {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => {
                 let id = cell.get_id();
-                if let Some(at) =
-                    tree.children.iter().position(|c| c.cell.as_ref().is_some_and(|c| c.get_id() == id))
+                if let Some(at) = tree
+                    .children
+                    .iter()
+                    .position(|c| c.cell.as_ref().is_some_and(|c| c.get_id() == id))
                 {
                     self.stage_fell(&myself, tree, at, &error).await?;
                 } else {

@@ -22,7 +22,8 @@ pub trait LanguageBackend: Send + Sync + 'static {
     fn model(&self) -> &str;
 
     /// Starts an answer. The future ends when the request is taken; the text comes from the [`Generation`].
-    fn generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>>;
+    fn generate(&self, request: GenerateRequest)
+    -> BoxFuture<'_, Result<Generation, BackendError>>;
 
     /// How likely each continuation is after the prefix, in the order given.
     fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>>;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use media::Scored;
+
 use super::backend::Score;
 
 /// Which answers a model prefers when the text says nothing: taken off every answer. Made once for a list.
@@ -49,6 +51,29 @@ pub fn label_sentence(label: &str) -> String {
     format!("This is about {label}.")
 }
 
+/// What is embedded for a flag of the configuration.
+pub fn flag_sentence(name: &str, meaning: &str) -> String {
+    format!("{}: {meaning}", name.replace(['_', '-'], " "))
+}
+
+/// Cosine from which a flag is raised. Measured on 40 innocent and 20 flagged sentences and 5 flags: no innocent
+/// one raises any flag, 9 of the 20 raise theirs, 2 raise a neighbouring one. Asking the small language model
+/// for yes or no, calibrated, is no better than chance there.
+const FLAG_SIMILARITY_MIN: f32 = 0.30;
+
+/// Flags that a text raises, by sentence embedding: of the text, and of each flag as [`flag_sentence`]. Few false
+/// alarms rather than few misses. The score is the cosine.
+pub fn flags_by_embedding(text: &[f32], flags: &[(Arc<str>, Vec<f32>)]) -> Vec<Scored> {
+    let score = |v: &[f32]| cosine(text, v) as f32;
+    let mut raised: Vec<Scored> = flags
+        .iter()
+        .map(|(label, v)| Scored { label: Arc::clone(label), score: score(v) })
+        .filter(|flag| flag.score >= FLAG_SIMILARITY_MIN)
+        .collect();
+    raised.sort_by(|a, b| b.score.total_cmp(&a.score));
+    raised
+}
+
 /// The product of two opinions, normalised.
 pub fn combined(a: &[f32], b: &[f32]) -> Vec<f32> {
     let log = |v: f32| f64::from(v.max(1e-6)).ln();
@@ -68,7 +93,7 @@ pub fn decide(labels: &[Arc<str>], scores: &[f32]) -> (Option<Arc<str>>, BTreeMa
 /// A category's score against chance, below which the text supports none.
 const STANDS_OUT: f32 = 1.5;
 
-pub(super) fn cosine(a: &[f32], b: &[f32]) -> f64 {
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
     f64::from(models::words::similarity(a, b))
 }
 

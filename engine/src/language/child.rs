@@ -173,8 +173,7 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
     let (to_parent, answers) = sync_channel(ANSWERS_MAX);
 
     let tokens_max = args.context_tokens.min(model.context_max().max(1));
-    let ready =
-        FromChild::Ready { model: model.name().to_owned(), context_tokens_max: tokens_max };
+    let ready = FromChild::Ready { model: model.name().to_owned(), context_tokens_max: tokens_max };
     let engine = Engine::new(
         ctx,
         Arc::clone(&inbox),

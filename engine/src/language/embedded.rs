@@ -223,10 +223,16 @@ impl LanguageBackend for EmbeddedBackend {
         &self.shared.config.model
     }
 
-    fn generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>> {
+    fn generate(
+        &self,
+        request: GenerateRequest,
+    ) -> BoxFuture<'_, Result<Generation, BackendError>> {
         let answer = move || {
             if request.tokens_max > TOKENS_MAX {
-                return Err(BackendError::TooLong { tokens: request.tokens_max, limit: TOKENS_MAX });
+                return Err(BackendError::TooLong {
+                    tokens: request.tokens_max,
+                    limit: TOKENS_MAX,
+                });
             }
             // One piece a token, the rest of a held-back text, and the end: never full.
             let (to, from) = mpsc::channel(request.tokens_max as usize + 2);
@@ -296,9 +302,9 @@ impl Shared {
     /// Whether somebody still waits for this message's answer.
     pub(super) fn is_wanted(&self, message: &ToChild) -> bool {
         match message {
-            ToChild::Generate { id, .. } | ToChild::Score { id, .. } | ToChild::Tokenize { id, .. } => {
-                self.lock().pending.contains_key(id)
-            }
+            ToChild::Generate { id, .. }
+            | ToChild::Score { id, .. }
+            | ToChild::Tokenize { id, .. } => self.lock().pending.contains_key(id),
             ToChild::Cancel { .. } | ToChild::Health { .. } => true,
         }
     }

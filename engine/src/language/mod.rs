@@ -1,10 +1,12 @@
 //! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
 
+mod admission;
 mod backend;
 mod category;
 mod child;
 mod embedded;
 mod inbox;
+mod inputs;
 mod plan;
 mod prefix;
 mod prompt;
@@ -20,12 +22,12 @@ pub use backend::{
     Answer, BackendError, Constraint, CostHint, Delta, EngineStats, Finish, GenerateRequest,
     Generation, Health, LanguageBackend, Part, Prompt, Score, ScoreRequest, Usage,
 };
-pub use embedded::{EmbeddedBackend, EmbeddedConfig};
-pub use child::{ChildArgs, run_child};
 pub use category::{
-    Calibration, category_by_embedding, combined, decide, label_sentence, softmax,
+    Calibration, category_by_embedding, combined, decide, flag_sentence, flags_by_embedding,
+    label_sentence, softmax,
 };
-pub use understand::{
-    Meaning, Summary, TextInputs, UnderstandError, UnderstandSpec, Understander,
-};
+pub use child::{ChildArgs, run_child};
+pub use embedded::{EmbeddedBackend, EmbeddedConfig};
+pub use inputs::TextInputs;
 pub use prompt::{PromptShape, quoted, shape_of};
+pub use understand::{CategoryAnswer, Parts, SummaryAnswer, UnderstandSpec, Understander};

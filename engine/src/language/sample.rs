@@ -82,7 +82,8 @@ impl Choices {
 
     /// Tokens that may follow, with `end` among them when a choice is complete.
     pub(super) fn allowed(&self, end: Option<Token>) -> Vec<Token> {
-        let mut next: Vec<Token> = self.left.iter().filter_map(|c| c.get(self.at)).copied().collect();
+        let mut next: Vec<Token> =
+            self.left.iter().filter_map(|c| c.get(self.at)).copied().collect();
         if self.left.iter().any(|c| c.len() == self.at) {
             next.extend(end);
         }

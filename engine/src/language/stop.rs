@@ -10,7 +10,10 @@ pub(super) struct StopScanner {
 impl StopScanner {
     /// Empty stop texts are left out.
     pub(super) fn new(stops: Vec<String>) -> Self {
-        StopScanner { stops: stops.into_iter().filter(|s| !s.is_empty()).collect(), held: String::new() }
+        StopScanner {
+            stops: stops.into_iter().filter(|s| !s.is_empty()).collect(),
+            held: String::new(),
+        }
     }
 
     /// Takes more text; gives what can be shown, and whether a stop text ended it.

@@ -50,6 +50,10 @@ async fn run_once(shared: &Shared) -> String {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // Threads that wait for each other don't burn the cores that others need.
+        .env("OMP_WAIT_POLICY", "passive")
+        // An interrupt from the terminal is for the parent, which still needs the child while it drains.
+        .process_group(0)
         .kill_on_drop(true)
         .spawn();
     let mut child = match spawned {
@@ -120,7 +124,9 @@ async fn read(shared: &Shared, stdout: ChildStdout, alive: &watch::Sender<Option
                     alive.send_replace(Some(Instant::now()));
                 }
             }
-            Incoming::Garbage { detail, .. } => return Why::Killed(format!("said no message: {detail}")),
+            Incoming::Garbage { detail, .. } => {
+                return Why::Killed(format!("said no message: {detail}"));
+            }
             Incoming::End => return Why::Closed,
         }
     }

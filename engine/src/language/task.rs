@@ -14,6 +14,8 @@ use super::stop::StopScanner;
 
 /// Most continuations of a score, and most texts of a choice.
 const CHOICES_MAX: usize = 256;
+/// Log-likelihood of what can't be.
+const IMPOSSIBLE: f64 = -1e9;
 /// Most stop texts of a request.
 const STOPS_MAX: usize = 16;
 
@@ -249,6 +251,14 @@ impl Task {
         self.priority < 0
     }
 
+    /// Nothing of it is computed any more; what it said stays said.
+    pub(super) fn start_over(&mut self) {
+        self.computed = 0;
+        if let Kind::Score(scoring) = &mut self.kind {
+            scoring.next = None;
+        }
+    }
+
     /// What it cost so far.
     pub(super) fn usage(&self, now: Mono) -> Usage {
         let started = self.started.unwrap_or(now);
@@ -384,7 +394,13 @@ impl Scoring {
 
     pub(super) fn scores(&self) -> Vec<Score> {
         let each = self.continuations.iter().zip(&self.sums);
-        each.map(|(c, &log_likelihood)| Score { log_likelihood, tokens: c.len() as u32 }).collect()
+        // JSON has no infinity: an impossible text is very unlikely.
+        let finite = |sum: f64| if sum.is_finite() { sum } else { IMPOSSIBLE };
+        let score = |(c, &sum): (&Vec<Token>, &f64)| Score {
+            log_likelihood: finite(sum),
+            tokens: c.len() as u32,
+        };
+        each.map(score).collect()
     }
 }
 

@@ -1,405 +1,331 @@
-//! What a text is about: category, flags, sentiment, keywords and a summary, typed and checked.
+//! What a text is about: category, summary, and everything else of an [`Understanding`], each part on its own so
+//! that the caller can lease compute for it and send what is there in time.
 //!
-//! Its neighbours are `prompt` (how the model is asked) and `category` (what its answers mean). The one rule:
-//! what comes back is one of the configured values, or words that the source supports; never free text as it came.
+//! Its neighbours are `prompt` (how a model is asked) and `category` (what its likelihoods mean). The one rule:
+//! the source's text is data. Whatever it says, an answer has the shape that is asked for and is checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use media::{Scored, SummaryFrom, Tone};
-use models::words::{self, Embedder};
-use thiserror::Error;
+use futures_util::StreamExt;
+use media::{Scored, SummaryFrom, Understanding};
+use models::words;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::backend::{BackendError, Finish, GenerateRequest, LanguageBackend, Prompt, ScoreRequest};
-use super::category::{
-    Calibration, category_by_embedding, cosine, decide, label_sentence, softmax,
+use super::backend::{
+    BackendError, CostHint, Delta, Finish, GenerateRequest, LanguageBackend, ScoreRequest,
 };
-use super::prompt::{PromptShape, quoted, shape_of};
-use crate::compute::ModelHandle;
-use crate::{JobEnd, Ticket};
+use super::category::{Calibration, decide, softmax};
+use super::inputs::{TextInputs, category_text, shortened, shown, summary_text};
+use super::prompt::{PromptShape, shape_of};
 
-/// Words of a text whose category is asked: the newest.
-const CATEGORY_WORDS_MAX: usize = 48;
-/// Words of a text that is summarised: the newest.
-const SUMMARY_WORDS_MAX: usize = 160;
-/// Sharpness of likelihood gains: one nat of label likelihood is not one nat of evidence.
-const LIKELIHOOD_TEMPERATURE: f64 = 1.5;
-/// Cosine between a text and a flag's meaning from which the flag is raised.
-const FLAG_SIMILARITY_MIN: f64 = 0.45;
-/// More urgent than a summary.
-const MEANING_PRIORITY: i32 = -1;
+/// A text this short is its own summary.
+const SUMMARY_SOURCE_WORDS_MIN: usize = 7;
+/// Longest sentence of the source that stands for a summary.
+const SUMMARY_SENTENCE_WORDS_MAX: usize = 40;
+/// Keywords of an answer.
+const KEYWORDS_MAX: usize = 8;
+/// Category lists whose calibration is kept; more of them are calibrated anew.
+const CALIBRATIONS_MAX: usize = 32;
 
-/// Text to understand. All of it is data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TextInputs {
-    /// Given with the source.
-    pub title: Option<String>,
-    /// Given with the source.
-    pub description: Option<String>,
-    /// What was said.
-    pub transcript: String,
-    /// Lines on the screen.
-    pub screen: Vec<String>,
-    /// Of a subtitle track.
-    pub subtitles: String,
-    /// ISO 639-1, where it is known.
-    pub language: Option<String>,
-}
-
-impl TextInputs {
-    /// Everything as one text, what was said last.
-    fn joined(&self) -> String {
-        let screen = self.screen.join(". ");
-        let said = [self.subtitles.as_str(), self.transcript.as_str()];
-        [self.title.as_deref().unwrap_or_default(), self.description.as_deref().unwrap_or_default()]
-            .into_iter()
-            .chain([screen.as_str()])
-            .chain(said)
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join(". ")
-    }
-}
-
-/// What is asked about a text.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
 pub struct UnderstandSpec {
-    /// The categories to choose from.
-    pub categories: Vec<Arc<str>>,
-    /// Flags: name and meaning.
+    /// Categories to choose from.
+    pub categories: Vec<String>,
+    /// Flags: name and what it means in words.
     pub flags: BTreeMap<String, String>,
-    /// Whether the category comes from sentence embeddings instead of the language model.
-    pub by_embedding: bool,
-    /// Longest summary. 0: none.
+    /// Longest summary; 0: none.
     pub summary_tokens_max: u32,
+    /// Of the requests to the backend: lower goes first, below 0 interrupts others.
+    pub priority: i32,
 }
 
-/// Everything that is due in the window.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Meaning {
-    /// Best category; none when the text supports none.
+/// A category with the scores of all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CategoryAnswer {
+    /// None when the text supports none.
     pub category: Option<Arc<str>>,
-    /// Score of every category; they sum to one.
+    /// 0..1, together 1.
     pub scores: BTreeMap<Arc<str>, f32>,
-    /// Of the words.
-    pub sentiment: Option<Tone>,
-    /// Raised flags.
-    pub flags: Vec<Scored>,
-    /// Most telling words and phrases.
-    pub keywords: Vec<String>,
-    /// ISO 639-1.
-    pub language: Option<String>,
-    /// Whether the text was cut.
-    pub truncated: bool,
 }
 
-/// One sentence.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// The sentence.
+/// A summary and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryAnswer {
+    /// One line.
     pub text: String,
-    /// Whose words.
+    /// Whose words they are.
     pub from: SummaryFrom,
-    /// Whether the text or the answer was cut.
+    /// Whether text was left out of the question, or the answer was cut.
     pub truncated: bool,
 }
 
-/// Why there is no answer.
-#[derive(Debug, Error)]
-pub enum UnderstandError {
-    /// Time ran out.
-    #[error("no answer in time")]
-    Late,
-    /// The language model.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// The sentence embedder.
-    #[error("sentence embedding: {0}")]
-    Embedding(String),
+/// What has been answered so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// None when not asked, or not answered in time.
+    pub category: Option<CategoryAnswer>,
+    /// None when not asked, or not answered in time.
+    pub summary: Option<SummaryAnswer>,
+    /// Age of the text behind the summary, in media time.
+    pub summary_age_ms: i64,
+    /// Raised flags; see [`super::flags_by_embedding`].
+    pub flags: Vec<Scored>,
+    /// Age of the newest text behind it, in media time.
+    pub age_ms: i64,
 }
 
-/// Asks a language model about texts.
+/// Asks a backend about texts.
 pub struct Understander {
     backend: Arc<dyn LanguageBackend>,
-    embedder: Option<ModelHandle<Embedder>>,
     shape: PromptShape,
-    /// By category list: made once.
-    calibrations: Mutex<HashMap<Vec<Arc<str>>, Arc<Calibration>>>,
-    /// By sentence: labels and flags are embedded once.
-    vectors: Mutex<HashMap<String, Arc<[f32]>>>,
+    calibrations: Mutex<HashMap<Vec<String>, Arc<Calibration>>>,
 }
 
 impl Understander {
-    /// Over a backend, and an embedder where categories or flags are scored with one.
-    pub fn new(
-        backend: Arc<dyn LanguageBackend>,
-        embedder: Option<ModelHandle<Embedder>>,
-    ) -> Self {
+    /// Asks `backend` in the shape that suits its model.
+    pub fn new(backend: Arc<dyn LanguageBackend>) -> Self {
         let shape = shape_of(backend.model());
-        Understander {
-            backend,
-            embedder,
-            shape,
-            calibrations: Mutex::default(),
-            vectors: Mutex::default(),
-        }
+        Understander { backend, shape, calibrations: Mutex::default() }
     }
 
-    /// Name of the model.
-    pub fn model(&self) -> &str {
-        self.backend.model()
+    /// The backend behind it.
+    pub fn backend(&self) -> &Arc<dyn LanguageBackend> {
+        &self.backend
     }
 
-    /// Kind of backend.
-    pub fn backend(&self) -> &str {
-        self.backend.name()
-    }
-
-    /// Predicted time on a lane of [`Understander::meaning`]; nothing when no language model is asked.
-    pub fn meaning_cost(&self, inputs: &TextInputs, spec: &UnderstandSpec) -> Duration {
-        if spec.by_embedding || spec.categories.is_empty() {
-            return Duration::ZERO;
-        }
-        let text = quoted(&inputs.joined(), CATEGORY_WORDS_MAX);
-        let labels: usize = spec.categories.iter().map(|label| label.len().div_ceil(4)).sum();
-        self.cost(self.shape.category_prompt(&text).tokens_estimate() + labels, 0)
-    }
-
-    /// Predicted time on a lane of [`Understander::summary`].
-    pub fn summary_cost(&self, inputs: &TextInputs, spec: &UnderstandSpec) -> Duration {
-        let text = quoted(&inputs.joined(), SUMMARY_WORDS_MAX);
-        self.cost(text.len().div_ceil(4) + 8, spec.summary_tokens_max as usize / 2)
-    }
-
-    fn cost(&self, prompt_tokens: usize, new_tokens: usize) -> Duration {
-        let stats = self.backend.stats();
-        let rate = |measured: f64, usual: f64| if measured > 0.0 { measured } else { usual };
-        let seconds = prompt_tokens as f64 / rate(stats.prefill_tokens_per_s, 200.0)
-            + new_tokens as f64 / rate(stats.decode_tokens_per_s, 40.0);
-        Duration::from_secs_f64(seconds)
-    }
-
-    /// Learns what the model prefers anyway and embeds labels and flags, so that the first answer is not slower
-    /// than the others.
+    /// Does what is done once for a specification, so that the first answer is as quick as the others.
     ///
     /// # Errors
-    /// [`UnderstandError`]
-    pub async fn prepare(&self, spec: &UnderstandSpec) -> Result<(), UnderstandError> {
-        if !spec.by_embedding && !spec.categories.is_empty() {
-            self.calibration(&spec.categories, None).await?;
+    /// What the backend said.
+    pub async fn prepare(&self, spec: &UnderstandSpec) -> Result<(), BackendError> {
+        if !spec.categories.is_empty() {
+            self.calibration(spec).await?;
         }
-        if self.embedder.is_some() {
-            self.vectors(spec.flags.values().cloned().collect(), &any_time()).await?;
-            if spec.by_embedding {
-                let labels = spec.categories.iter().map(|label| label_sentence(label));
-                self.vectors(labels.collect(), &any_time()).await?;
-            }
+        if spec.summary_tokens_max > 0 {
+            // Computes the worked examples, which are shared from then on.
+            let prompt = self.shape.summary_prompt("");
+            self.backend.generate(GenerateRequest::new(prompt, 1)).await?.collect().await?;
         }
         Ok(())
     }
 
-    /// Category, flags, sentiment and keywords of `inputs`, within `limit`. `ticket` is for the embedder, which
-    /// computes on this machine's lanes.
+    /// What [`Understander::category`] will cost, the calibration left out.
+    pub fn category_cost(&self, inputs: &TextInputs) -> CostHint {
+        let text = category_text(inputs);
+        let prefill_tokens = self.shape.category_prompt(&text).tokens_estimate() as u32;
+        CostHint { prefill_tokens, decode_tokens: 0 }
+    }
+
+    /// What [`Understander::summary`] will cost at most, the worked examples left out.
+    pub fn summary_cost(&self, inputs: &TextInputs, spec: &UnderstandSpec) -> CostHint {
+        let (text, _) = summary_text(inputs);
+        CostHint {
+            prefill_tokens: text.len().div_ceil(4) as u32 + 4,
+            decode_tokens: spec.summary_tokens_max,
+        }
+    }
+
+    /// The category, by how much likelier the text makes each (Zhao and others, 2021: contextual calibration).
+    /// None of the categories when the text supports none.
     ///
     /// # Errors
-    /// [`UnderstandError`]
-    pub async fn meaning(
+    /// `TimeLimit` after `time_left`, or what the backend said.
+    pub async fn category(
         &self,
         inputs: &TextInputs,
         spec: &UnderstandSpec,
-        ticket: &Ticket,
-        limit: Option<Duration>,
-    ) -> Result<Meaning, UnderstandError> {
-        let all = inputs.joined();
-        let text = quoted(&all, CATEGORY_WORDS_MAX);
-        let scores = if spec.categories.is_empty() || text.is_empty() {
-            Vec::new()
-        } else if spec.by_embedding {
-            self.by_embedding(&text, spec, ticket).await?
-        } else {
-            self.by_likelihood(&text, spec, limit).await?
+        time_left: Option<Duration>,
+    ) -> Result<CategoryAnswer, BackendError> {
+        if spec.categories.is_empty() || inputs.is_empty() {
+            return Ok(CategoryAnswer::default());
+        }
+        let asked = async {
+            let calibration = self.calibration(spec).await?;
+            let text = category_text(inputs);
+            let mut request = self.category_request(&text, spec);
+            request.time_limit_ms = time_left.map(|t| t.as_millis() as u64);
+            let scores = self.backend.score(request).await?;
+            if scores.len() != spec.categories.len() {
+                let (found, expected) = (scores.len(), spec.categories.len());
+                let detail = format!("{found} scores for {expected} categories");
+                return Err(BackendError::Failed { detail });
+            }
+            let labels: Vec<Arc<str>> =
+                spec.categories.iter().map(|c| Arc::from(c.as_str())).collect();
+            let (category, scores) = decide(&labels, &softmax(&calibration.gains(&scores), 1.0));
+            Ok(CategoryAnswer { category, scores })
         };
-        let (category, scores) = decide(&spec.categories, &scores);
-        let flags = if spec.flags.is_empty() || self.embedder.is_none() || text.is_empty() {
-            Vec::new()
-        } else {
-            self.flags(&text, spec, ticket).await?
-        };
-        Ok(Meaning {
-            category,
-            scores,
-            sentiment: words::sentiment(&all),
-            flags,
-            keywords: words::keywords(&all, 6),
-            language: inputs.language.clone(),
-            truncated: all.split_whitespace().count() > CATEGORY_WORDS_MAX,
-        })
+        match time_left {
+            None => asked.await,
+            Some(limit) => timeout(limit, asked).await.unwrap_or(Err(BackendError::TimeLimit)),
+        }
     }
 
-    /// One sentence about `inputs`, within `limit`: the model's when the source supports its words, else the
-    /// best of the source.
+    fn category_request(&self, text: &str, spec: &UnderstandSpec) -> ScoreRequest {
+        ScoreRequest {
+            prefix: self.shape.category_prompt(text),
+            continuations: spec.categories.iter().map(|c| format!(" {c}")).collect(),
+            priority: spec.priority,
+            time_limit_ms: None,
+        }
+    }
+
+    async fn calibration(&self, spec: &UnderstandSpec) -> Result<Arc<Calibration>, BackendError> {
+        if let Some(calibration) = self.known_calibration(&spec.categories) {
+            return Ok(calibration);
+        }
+        let mut rows = Vec::new();
+        for text in self.shape.empty {
+            rows.push(self.backend.score(self.category_request(text, spec)).await?);
+        }
+        let calibration = Arc::new(Calibration::new(&rows));
+        self.keep_calibration(spec.categories.clone(), Arc::clone(&calibration));
+        Ok(calibration)
+    }
+
+    fn keep_calibration(&self, categories: Vec<String>, calibration: Arc<Calibration>) {
+        let mut known = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CALIBRATIONS_MAX {
+            known.clear();
+        }
+        known.insert(categories, calibration);
+    }
+
+    fn known_calibration(&self, categories: &[String]) -> Option<Arc<Calibration>> {
+        let known = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(categories).map(Arc::clone)
+    }
+
+    /// One sentence that says what the text says. The model's words if the text supports them, else the text's
+    /// best sentence. When `time_left` passes, what there is by then. None when there is nothing to summarise.
     ///
     /// # Errors
-    /// [`UnderstandError`]; a text without words is `Late` of nothing and never asked.
+    /// What the backend said.
     pub async fn summary(
         &self,
         inputs: &TextInputs,
         spec: &UnderstandSpec,
-        limit: Option<Duration>,
-    ) -> Result<Summary, UnderstandError> {
-        let all = inputs.joined();
-        let cut = all.split_whitespace().count() > SUMMARY_WORDS_MAX;
-        let text = quoted(&all, SUMMARY_WORDS_MAX);
-        let prompt = self.shape.summary_prompt(&text);
-        let request = GenerateRequest {
-            stop: vec!["\n".into()],
-            time_limit_ms: limit.map(|l| l.as_millis() as u64),
-            ..GenerateRequest::new(prompt, spec.summary_tokens_max)
-        };
-        let answer = self.backend.generate(request).await.map_err(late)?.collect().await.map_err(late)?;
-        let written = words::sentences(&answer.text).first().map(|s| s.trim().to_owned());
-        let ended = answer.finish == Finish::Stop;
-        let own = written.filter(|s| !s.is_empty() && ended && words::supported_by(s, &text));
-        Ok(match own {
-            Some(text) => Summary { text, from: SummaryFrom::Model, truncated: cut },
-            None => Summary {
-                text: words::best_sentence(&all).unwrap_or(&text).trim().to_owned(),
-                from: SummaryFrom::Source,
-                truncated: cut,
-            },
-        })
-    }
-
-    async fn by_likelihood(
-        &self,
-        text: &str,
-        spec: &UnderstandSpec,
-        limit: Option<Duration>,
-    ) -> Result<Vec<f32>, UnderstandError> {
-        let calibration = self.calibration(&spec.categories, limit).await?;
-        let prompt = self.shape.category_prompt(text);
-        let scores = self.score(prompt, &spec.categories, limit).await?;
-        Ok(softmax(&calibration.gains(&scores), LIKELIHOOD_TEMPERATURE))
-    }
-
-    async fn score(
-        &self,
-        prefix: Prompt,
-        labels: &[Arc<str>],
-        limit: Option<Duration>,
-    ) -> Result<Vec<super::backend::Score>, UnderstandError> {
-        let request = ScoreRequest {
-            prefix,
-            continuations: labels.iter().map(|label| format!(" {label}")).collect(),
-            priority: MEANING_PRIORITY,
-            time_limit_ms: limit.map(|l| l.as_millis() as u64),
-        };
-        let scores = self.backend.score(request).await.map_err(late)?;
-        if scores.len() != labels.len() {
-            let detail = format!("{} scores for {} labels", scores.len(), labels.len());
-            return Err(BackendError::Failed { detail }.into());
+        time_left: Option<Duration>,
+    ) -> Result<Option<SummaryAnswer>, BackendError> {
+        let source = inputs.whole();
+        if spec.summary_tokens_max == 0 || inputs.is_empty() {
+            return Ok(None);
         }
-        Ok(scores)
-    }
-
-    async fn calibration(
-        &self,
-        labels: &[Arc<str>],
-        limit: Option<Duration>,
-    ) -> Result<Arc<Calibration>, UnderstandError> {
-        let known = {
-            let calibrations = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
-            calibrations.get(labels).cloned()
-        };
-        if let Some(known) = known {
-            return Ok(known);
+        let (text, cut) = summary_text(inputs);
+        if text.split_whitespace().count() < SUMMARY_SOURCE_WORDS_MIN {
+            return Ok(Some(from_source(&source, cut)));
         }
-        let mut rows = Vec::new();
-        for empty in self.shape.empty {
-            rows.push(self.score(self.shape.category_prompt(empty), labels, limit).await?);
+        let mut request =
+            GenerateRequest::new(self.shape.summary_prompt(&text), spec.summary_tokens_max);
+        request.stop = vec!["\n".into()];
+        request.priority = spec.priority;
+        request.time_limit_ms = time_left.map(|t| t.as_millis() as u64);
+        let (said, whole) = self.listen(request, time_left).await?;
+        let said = shown(&if whole { said } else { shortened(&said) });
+        let truncated = cut || !whole;
+        if said.split_whitespace().count() >= 2 && words::supported_by(&said, &source) {
+            return Ok(Some(SummaryAnswer { text: said, from: SummaryFrom::Model, truncated }));
         }
-        let made = Arc::new(Calibration::new(&rows));
-        let mut calibrations = self.calibrations.lock().unwrap_or_else(PoisonError::into_inner);
-        calibrations.insert(labels.to_vec(), made.clone());
-        Ok(made)
+        Ok(Some(from_source(&source, truncated)))
     }
 
-    async fn by_embedding(
+    /// Text that comes within the time, and whether the model was through.
+    async fn listen(
         &self,
-        text: &str,
-        spec: &UnderstandSpec,
-        ticket: &Ticket,
-    ) -> Result<Vec<f32>, UnderstandError> {
-        let labels = spec.categories.iter().map(|label| label_sentence(label)).collect();
-        let labels = self.vectors(labels, &any_time()).await?;
-        let labels: Vec<Vec<f32>> = labels.iter().map(|v| v.to_vec()).collect();
-        let text = self.embed(text.to_owned(), ticket).await?;
-        Ok(category_by_embedding(&text, &labels))
-    }
-
-    async fn flags(
-        &self,
-        text: &str,
-        spec: &UnderstandSpec,
-        ticket: &Ticket,
-    ) -> Result<Vec<Scored>, UnderstandError> {
-        let meanings = self.vectors(spec.flags.values().cloned().collect(), &any_time()).await?;
-        let text = self.embed(text.to_owned(), ticket).await?;
-        let scored = spec.flags.keys().zip(meanings).filter_map(|(name, meaning)| {
-            let score = cosine(&text, &meaning);
-            (score >= FLAG_SIMILARITY_MIN)
-                .then(|| Scored { label: Arc::from(name.as_str()), score: score as f32 })
-        });
-        Ok(scored.collect())
-    }
-
-    async fn vectors(
-        &self,
-        sentences: Vec<String>,
-        ticket: &Ticket,
-    ) -> Result<Vec<Arc<[f32]>>, UnderstandError> {
-        let mut vectors = Vec::with_capacity(sentences.len());
-        for sentence in sentences {
-            let known = {
-                let known = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-                known.get(&sentence).cloned()
+        request: GenerateRequest,
+        time_left: Option<Duration>,
+    ) -> Result<(String, bool), BackendError> {
+        let end = time_left.map(|limit| Instant::now() + limit);
+        let mut said = String::new();
+        let mut answer = self.backend.generate(request).await?;
+        loop {
+            let next = match end {
+                None => answer.next().await,
+                Some(end) => match timeout_at(end, answer.next()).await {
+                    Ok(next) => next,
+                    Err(_) => return Ok((said, false)),
+                },
             };
-            let vector = match known {
-                Some(vector) => vector,
+            match next {
+                Some(Ok(Delta::Text(text))) => said.push_str(&text),
+                Some(Ok(Delta::End { finish, .. })) => return Ok((said, finish == Finish::Stop)),
+                Some(Err(BackendError::TimeLimit)) => return Ok((said, false)),
+                Some(Err(error)) => return Err(error),
                 None => {
-                    let vector: Arc<[f32]> = self.embed(sentence.clone(), ticket).await?.into();
-                    let mut known = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.insert(sentence, vector.clone());
-                    vector
+                    let detail = "the answer stopped without an end".to_owned();
+                    return Err(BackendError::Failed { detail });
                 }
-            };
-            vectors.push(vector);
+            }
         }
-        Ok(vectors)
     }
 
-    async fn embed(&self, text: String, ticket: &Ticket) -> Result<Vec<f32>, UnderstandError> {
-        let Some(embedder) = &self.embedder else {
-            return Err(UnderstandError::Embedding("no embedder was loaded".into()));
-        };
-        match embedder.run(ticket.clone(), text).await {
-            JobEnd::Done { output, .. } => Ok(output),
-            JobEnd::Shed | JobEnd::Expired => Err(UnderstandError::Late),
-            JobEnd::Cancelled => Err(UnderstandError::Embedding("shutting down".into())),
-            JobEnd::Failed(error) => Err(UnderstandError::Embedding(error.to_string())),
+    /// Puts the parts together with what the words alone tell. Always valid: see [`media::Understanding`].
+    pub fn assemble(
+        &self,
+        inputs: &TextInputs,
+        spec: &UnderstandSpec,
+        parts: Parts,
+    ) -> Understanding {
+        let whole = inputs.whole();
+        let truncated = parts.summary.as_ref().is_some_and(|s| s.truncated);
+        let CategoryAnswer { category, scores } = parts.category.unwrap_or_default();
+        let known = |label: &Arc<str>| spec.categories.iter().any(|c| c.as_str() == &**label);
+        let language = inputs
+            .language
+            .clone()
+            .or_else(|| words::language_of_text(&whole).map(|found| found.language.to_owned()));
+        let flags = parts.flags.into_iter().filter(|f| spec.flags.contains_key(&*f.label));
+        Understanding {
+            category: category.filter(known),
+            scores: scores
+                .into_iter()
+                .filter(|(l, _)| known(l))
+                .map(|(l, s)| (l, unit(s)))
+                .collect(),
+            summary_from: parts.summary.as_ref().map(|s| s.from),
+            summary: parts.summary.map(|s| s.text),
+            summary_age_ms: parts.summary_age_ms.max(0),
+            sentiment: words::sentiment(&whole),
+            flags: flags.map(|f| Scored { score: unit(f.score), ..f }).collect(),
+            keywords: words::keywords(&whole, KEYWORDS_MAX),
+            language,
+            model: self.backend.model().to_owned(),
+            backend: self.backend.name().to_owned(),
+            age_ms: parts.age_ms.max(0),
+            truncated,
         }
     }
 }
 
-fn any_time() -> Ticket {
-    Ticket { stream: "".into(), priority: 0, deadline: None }
+fn unit(score: f32) -> f32 {
+    if score.is_finite() { score.clamp(0.0, 1.0) } else { 0.0 }
 }
 
-fn late(error: BackendError) -> UnderstandError {
-    match error {
-        BackendError::TimeLimit => UnderstandError::Late,
-        other => UnderstandError::Backend(other),
+fn from_source(source: &str, truncated: bool) -> SummaryAnswer {
+    let best = shown(words::best_sentence(source).unwrap_or(source));
+    let all: Vec<&str> = best.split_whitespace().collect();
+    let kept = all.len().min(SUMMARY_SENTENCE_WORDS_MAX);
+    let mut text = all[..kept].join(" ");
+    if kept < all.len() {
+        text.push('…');
+    }
+    let truncated = truncated || kept < all.len();
+    SummaryAnswer { text, from: SummaryFrom::Source, truncated }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_sentence_of_the_source_is_cut_and_says_so() {
+        let source = "word ".repeat(60);
+        let summary = from_source(&source, false);
+        assert!(summary.truncated && summary.text.ends_with('…'));
+        assert_eq!(summary.text.split_whitespace().count(), SUMMARY_SENTENCE_WORDS_MAX);
+        assert_eq!(summary.from, SummaryFrom::Source);
     }
 }

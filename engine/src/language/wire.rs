@@ -7,7 +7,9 @@ use std::io::{self, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::backend::{BackendError, EngineStats, Finish, GenerateRequest, Score, ScoreRequest, Usage};
+use super::backend::{
+    BackendError, EngineStats, Finish, GenerateRequest, Score, ScoreRequest, Usage,
+};
 
 /// Longest frame; a longer length means that the two sides have lost step.
 pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
@@ -28,14 +30,37 @@ pub(super) enum ToChild {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum FromChild {
     /// Said once, when the weights are loaded.
-    Ready { model: String, context_tokens_max: u32 },
-    Text { id: u64, text: String },
-    End { id: u64, finish: Finish, usage: Usage },
-    Scores { id: u64, scores: Vec<Score>, usage: Usage },
-    Tokens { id: u64, tokens: Vec<i32> },
-    Health { id: u64, stats: EngineStats },
+    Ready {
+        model: String,
+        context_tokens_max: u32,
+    },
+    Text {
+        id: u64,
+        text: String,
+    },
+    End {
+        id: u64,
+        finish: Finish,
+        usage: Usage,
+    },
+    Scores {
+        id: u64,
+        scores: Vec<Score>,
+        usage: Usage,
+    },
+    Tokens {
+        id: u64,
+        tokens: Vec<i32>,
+    },
+    Health {
+        id: u64,
+        stats: EngineStats,
+    },
     /// Without an id: of a frame that could not be read.
-    Error { id: Option<u64>, error: BackendError },
+    Error {
+        id: Option<u64>,
+        error: BackendError,
+    },
 }
 
 /// A frame as bytes, length first.

@@ -1,6 +1,6 @@
 //! Starts the real engine on the real weights.
 
-pub(crate) mod texts;
+#![expect(clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,10 @@ pub(crate) fn config() -> Option<EmbeddedConfig> {
     let model = cache("smollm2-135m").join("smollm2-135m-q8_0.gguf");
     if !model.exists() {
         assert!(std::env::var_os("CI").is_none(), "{} is not there", model.display());
-        eprintln!("skipped: {} is not there; run `pipeline models pull smollm2-135m`", model.display());
+        eprintln!(
+            "skipped: {} is not there; run `pipeline models pull smollm2-135m`",
+            model.display()
+        );
         return None;
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_language-child"));
@@ -35,15 +38,4 @@ pub(crate) async fn start() -> Option<EmbeddedBackend> {
     let backend = EmbeddedBackend::start(config()?);
     tokio::time::timeout(Duration::from_secs(60), backend.ready()).await.expect("it loads");
     Some(backend)
-}
-
-/// Waits for a condition that health questions will make true.
-pub(crate) async fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..600 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not within 30 s: {what}");
 }

@@ -216,7 +216,8 @@ impl LlamaContext {
         }
         // SAFETY: `seq` exists; the second call writes at most the size that it is given.
         unsafe {
-            let mut state = vec![0_u8; ffi::llama_state_seq_get_size(self.raw.as_ptr(), seq as i32)];
+            let mut state =
+                vec![0_u8; ffi::llama_state_seq_get_size(self.raw.as_ptr(), seq as i32)];
             let (to, size) = (state.as_mut_ptr(), state.len());
             let n = ffi::llama_state_seq_get_data(self.raw.as_ptr(), to, size, seq as i32);
             state.truncate(n);
@@ -232,9 +233,7 @@ impl LlamaContext {
         }
         // SAFETY: `seq` exists and `state` is read within its length.
         let (from, size) = (state.as_ptr(), state.len());
-        let n = unsafe {
-            ffi::llama_state_seq_set_data(self.raw.as_ptr(), from, size, seq as i32)
-        };
+        let n = unsafe { ffi::llama_state_seq_set_data(self.raw.as_ptr(), from, size, seq as i32) };
         n > 0
     }
 

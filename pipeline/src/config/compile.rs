@@ -81,8 +81,13 @@ fn sections(
     let models = reader.models(root.get("models"), context);
     let server = root.get("server").and_then(|node| reader.server(node));
     let compute = reader.compute(root.get("compute"));
-    let names: Vec<&str> =
-        root.get("models").map(Node::entries).unwrap_or_default().iter().map(|e| e.key.as_str()).collect();
+    let names: Vec<&str> = root
+        .get("models")
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter()
+        .map(|e| e.key.as_str())
+        .collect();
     let in_stages: BTreeSet<String> =
         faulty.iter().filter(|p| p.starts_with("stages")).cloned().collect();
     let graph = root
@@ -106,7 +111,9 @@ impl Reader<'_> {
         if self.faulty.iter().any(below) {
             return None;
         }
-        serde_json::from_value(node.to_json()).map_err(|e| self.say(&node.at, path, e.to_string())).ok()
+        serde_json::from_value(node.to_json())
+            .map_err(|e| self.say(&node.at, path, e.to_string()))
+            .ok()
     }
 
     fn say(&mut self, at: &At, path: &str, message: String) {
@@ -134,7 +141,9 @@ impl Reader<'_> {
         if let Some(node) = node
             && sum > 0.9
         {
-            let message = format!("the shares add up to {sum}; expected at most 0.9, the text model's is the rest");
+            let message = format!(
+                "the shares add up to {sum}; expected at most 0.9, the text model's is the rest"
+            );
             self.say(&node.get("shares").unwrap_or(node).at, "compute.shares", message);
         }
         Some(ComputePlan {
@@ -149,7 +158,11 @@ impl Reader<'_> {
         })
     }
 
-    fn models(&mut self, node: Option<&Node>, context: &Context<'_>) -> BTreeMap<String, ModelPlan> {
+    fn models(
+        &mut self,
+        node: Option<&Node>,
+        context: &Context<'_>,
+    ) -> BTreeMap<String, ModelPlan> {
         let mut models = BTreeMap::new();
         for entry in node.map(Node::entries).unwrap_or_default() {
             let path = join("models", &entry.key);
@@ -191,7 +204,8 @@ impl Reader<'_> {
             let Some(raw) = self.section::<RawStream>(node, &path) else { continue };
             let at = |key: &str| node.get(key).map_or(&node.at, |n| &n.at).clone();
             if let Some(first) = first_at.get(&raw.id) {
-                let message = format!("stream `{}` is already given in line {}", raw.id, first.line);
+                let message =
+                    format!("stream `{}` is already given in line {}", raw.id, first.line);
                 self.say(&at("id"), &join(&path, "id"), message);
             }
             first_at.entry(raw.id.clone()).or_insert_with(|| at("id"));
@@ -211,7 +225,9 @@ impl Reader<'_> {
 
 /// Parses an address and holds it against [`check_listen`].
 pub(crate) fn listen(text: &str, token: bool) -> Result<SocketAddr, String> {
-    let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |p| format!("127.0.0.1:{p}"));
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or_else(|| text.to_owned(), |p| format!("127.0.0.1:{p}"));
     let address: SocketAddr = text.parse().map_err(|_| {
         "no address; expected IP and port, such as `127.0.0.1:8080` or `[::]:8080`".to_owned()
     })?;
@@ -231,7 +247,10 @@ pub(crate) fn check_listen(address: SocketAddr, token: bool) -> Result<(), Strin
 }
 
 fn clip_on_live(plan: &StreamPlan) -> String {
-    format!("stream `{}` is live and has no end: `window: clip` needs files; give a length such as `1s`", plan.id)
+    format!(
+        "stream `{}` is live and has no end: `window: clip` needs files; give a length such as `1s`",
+        plan.id
+    )
 }
 
 fn stream_plan(raw: RawStream, folder: &Path, graph: Option<&GraphPlan>) -> StreamPlan {

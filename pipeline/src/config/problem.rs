@@ -99,7 +99,10 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// The nearest of `known`, when it is near enough to be what was meant.
-pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let length = found.chars().count();
     known
         .into_iter()

@@ -88,9 +88,14 @@ impl<'a> Checker<'a> {
         if node.value == Value::Null {
             let expected = self.expected(schema);
             let hint = "leave the key out for its default";
-            return self.report(node, path, format!("found nothing (null), expected {expected}; {hint}"));
+            return self.report(
+                node,
+                path,
+                format!("found nothing (null), expected {expected}; {hint}"),
+            );
         }
-        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
+        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
+        {
             return self.one_of(node, schema, options, path);
         }
         if !self.value_fits(node, schema, path) {
@@ -101,7 +106,11 @@ impl<'a> Checker<'a> {
             Value::List(items) => {
                 let items_min = schema.get("minItems").and_then(Json::as_u64).unwrap_or(0);
                 if (items.len() as u64) < items_min {
-                    self.report(node, path, format!("an empty list, expected at least {items_min}"));
+                    self.report(
+                        node,
+                        path,
+                        format!("an empty list, expected at least {items_min}"),
+                    );
                 }
                 if let Some(schema) = schema.get("items") {
                     for (i, item) in items.iter().enumerate() {
@@ -146,7 +155,11 @@ impl<'a> Checker<'a> {
         if kinds.len() == options.len() {
             if !matches!(node.value, Value::Map(_)) {
                 let found = found(node, schema);
-                return self.report(node, path, format!("found {found}, expected a map with a `kind`"));
+                return self.report(
+                    node,
+                    path,
+                    format!("found {found}, expected a map with a `kind`"),
+                );
             }
             let Some(kind) = node.get("kind") else {
                 let known = quoted(kinds);
@@ -162,7 +175,8 @@ impl<'a> Checker<'a> {
             return match option {
                 Some(option) => self.check(node, option, path),
                 None => {
-                    let message = format!("unknown kind `{}` {}", shown(kind), alternatives(name, kinds));
+                    let message =
+                        format!("unknown kind `{}` {}", shown(kind), alternatives(name, kinds));
                     self.report(kind, &kind_path, message);
                 }
             };
@@ -224,7 +238,8 @@ impl<'a> Checker<'a> {
     fn expected(&self, schema: &'a Json) -> String {
         let schema = self.resolved(schema);
         let number = |key: &str| schema.get(key).and_then(Json::as_f64);
-        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
+        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
+        {
             let each: Vec<String> = options.iter().map(|o| self.expected(o)).collect();
             return each.join(" or ");
         }
@@ -350,11 +365,7 @@ fn hint(node: &Node, schema: &Json) -> &'static str {
     let expected = schema.get("type").and_then(Json::as_str).unwrap_or_default();
     match (&node.value, expected) {
         (Value::Int(_) | Value::Float(_) | Value::Bool(_), "string") => {
-            if schema.get("pattern").is_some() {
-                " (with its unit)"
-            } else {
-                " (put it in quotes)"
-            }
+            if schema.get("pattern").is_some() { " (with its unit)" } else { " (put it in quotes)" }
         }
         (Value::Text(text), "number" | "integer") if text.written.is_some() => {
             " (variables fill in text only; use --set)"
@@ -374,8 +385,22 @@ mod tests {
     const NO_RULE: &[&str] =
         &["$schema", "$defs", "$ref", "title", "description", "default", "format", "writeOnly"];
     const CHECKED: &[&str] = &[
-        "type", "properties", "additionalProperties", "required", "minProperties", "items", "minItems",
-        "enum", "const", "oneOf", "anyOf", "minimum", "maximum", "minLength", "maxLength", "pattern",
+        "type",
+        "properties",
+        "additionalProperties",
+        "required",
+        "minProperties",
+        "items",
+        "minItems",
+        "enum",
+        "const",
+        "oneOf",
+        "anyOf",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "pattern",
     ];
 
     fn keywords(schema: &Json, out: &mut Vec<(String, Json)>) {

@@ -162,7 +162,10 @@ fn router(app: App) -> Router {
         .route("/v1/results", get(results::results))
         .route("/v1/streams", get(streams))
         .route("/v1/streams/{id}", get(stream))
-        .route("/v1/graph", get(async |State(app): State<App>| Json(app.state.graph.as_ref().clone())))
+        .route(
+            "/v1/graph",
+            get(async |State(app): State<App>| Json(app.state.graph.as_ref().clone())),
+        )
         .route("/metrics", get(metrics))
         .route("/readyz", get(ready))
         .route("/healthz", get(async || Json(json!({ "status": "ok" }))))
@@ -195,7 +198,8 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "/v1/results, /v1/streams, /v1/streams/{id}, /v1/graph, /metrics, /healthz, /readyz";
+    let known =
+        "/v1/results, /v1/streams, /v1/streams/{id}, /v1/graph, /metrics, /healthz, /readyz";
     refusal(StatusCode::NOT_FOUND, format!("nothing here; there is {known}"))
 }
 

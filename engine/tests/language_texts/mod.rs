@@ -6,25 +6,52 @@ pub(crate) const TOPICS: [&str; 8] =
 
 /// Topic and text, five of each.
 pub(crate) const TEXTS: [(&str, &str); 40] = [
-    ("news", "The prime minister resigned this morning after the vote in parliament went against her."),
-    ("news", "Police are still looking for two men who robbed a jewellery store downtown last night."),
-    ("news", "Officials say the ceasefire talks between the two countries will go on until Friday."),
-    ("news", "Our correspondent reports that thousands of people are protesting outside the court today."),
+    (
+        "news",
+        "The prime minister resigned this morning after the vote in parliament went against her.",
+    ),
+    (
+        "news",
+        "Police are still looking for two men who robbed a jewellery store downtown last night.",
+    ),
+    (
+        "news",
+        "Officials say the ceasefire talks between the two countries will go on until Friday.",
+    ),
+    (
+        "news",
+        "Our correspondent reports that thousands of people are protesting outside the court today.",
+    ),
     ("news", "The mayor announced a public inquiry into the collapse of the old town hall."),
     ("sports", "And she takes the shot from outside the box, it's in the net, two nil!"),
     ("sports", "He broke the world record in the hundred metres by three hundredths of a second."),
     ("sports", "The coach said his defenders were tired after playing three matches in a week."),
     ("sports", "Match point now, she tosses the ball and serves an ace down the middle."),
-    ("sports", "They lost the final in overtime, but the goalkeeper was the best player on the pitch."),
+    (
+        "sports",
+        "They lost the final in overtime, but the goalkeeper was the best player on the pitch.",
+    ),
     ("music", "This next song is from our new album and it starts with a long guitar solo."),
     ("music", "The orchestra played Beethoven's fifth symphony to a full concert hall."),
     ("music", "Listen to how the drums come in just before the chorus, it gives me goosebumps."),
     ("music", "She learned to play the piano when she was four and writes all her own tunes."),
     ("music", "The band will be touring with a new singer and a brass section this summer."),
-    ("transport", "The train to Manchester is delayed by about twenty minutes due to a signal failure."),
-    ("transport", "Passengers for flight two one four please go to gate seven, boarding has begun."),
-    ("transport", "There's a five mile tailback on the motorway after a lorry overturned near junction nine."),
-    ("transport", "Mind the gap please, this bus terminates at the next stop, change here for the tram."),
+    (
+        "transport",
+        "The train to Manchester is delayed by about twenty minutes due to a signal failure.",
+    ),
+    (
+        "transport",
+        "Passengers for flight two one four please go to gate seven, boarding has begun.",
+    ),
+    (
+        "transport",
+        "There's a five mile tailback on the motorway after a lorry overturned near junction nine.",
+    ),
+    (
+        "transport",
+        "Mind the gap please, this bus terminates at the next stop, change here for the tram.",
+    ),
     ("transport", "The ferry leaves the harbour at noon and takes cars, lorries and bicycles."),
     ("cooking", "Now chop the onions finely and fry them in butter until they are golden."),
     ("cooking", "Leave the dough to rise for an hour, then bake it at two hundred degrees."),
@@ -32,16 +59,34 @@ pub(crate) const TEXTS: [(&str, &str); 40] = [
     ("cooking", "You want to whisk the eggs with the sugar before you fold in the flour."),
     ("cooking", "Grill the salmon for four minutes on each side and serve it with lemon and rice."),
     ("technology", "The new phone has a faster chip and the battery lasts for two days."),
-    ("technology", "So I updated the software, and now my laptop won't connect to the network any more."),
-    ("technology", "Engineers showed a robot that can fold laundry using two cameras and a neural network."),
+    (
+        "technology",
+        "So I updated the software, and now my laptop won't connect to the network any more.",
+    ),
+    (
+        "technology",
+        "Engineers showed a robot that can fold laundry using two cameras and a neural network.",
+    ),
     ("technology", "The company will release the source code of its operating system next month."),
     ("technology", "You can see here how the program compiles, and then we push it to the server."),
-    ("weather", "Tomorrow will be cloudy with showers in the north and sunny spells along the coast."),
-    ("weather", "A severe storm warning is in place tonight with gusts of up to ninety miles an hour."),
+    (
+        "weather",
+        "Tomorrow will be cloudy with showers in the north and sunny spells along the coast.",
+    ),
+    (
+        "weather",
+        "A severe storm warning is in place tonight with gusts of up to ninety miles an hour.",
+    ),
     ("weather", "It's minus twelve out here, the snow is up to my knees and it's still falling."),
-    ("weather", "Temperatures will climb to thirty five degrees by the weekend, so it stays hot and dry."),
+    (
+        "weather",
+        "Temperatures will climb to thirty five degrees by the weekend, so it stays hot and dry.",
+    ),
     ("weather", "Thick fog this morning, clearing slowly, then a light breeze from the west."),
-    ("health", "The doctor told me to rest, drink plenty of water and take the tablets twice a day."),
+    (
+        "health",
+        "The doctor told me to rest, drink plenty of water and take the tablets twice a day.",
+    ),
     ("health", "Symptoms include fever, a sore throat and a headache that lasts for several days."),
     ("health", "The surgeon explained that the operation on her knee went well."),
     ("health", "Getting eight hours of sleep lowers your blood pressure and helps your heart."),
