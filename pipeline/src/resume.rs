@@ -203,13 +203,15 @@ impl Resume {
         });
         let outcome = match changed {
             Some(error) => Err(error),
-            None if dropped => std::fs::rename(&beside, output)
-                .and_then(|()| sync_folder(output))
-                .map_err(&failed),
+            None if dropped => {
+                std::fs::rename(&beside, output).and_then(|()| sync_folder(output)).map_err(&failed)
+            }
             None => Ok(()),
         };
         match std::fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => outcome.and(Err(failed(error))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                outcome.and(Err(failed(error)))
+            }
             _ => outcome,
         }
     }
@@ -241,7 +243,8 @@ fn read(bytes: &[u8], path: &Path) -> Result<Record, ResumeError> {
                 return Err(bad(1, line, "a state file of `--resume`"));
             }
         } else if !line.is_empty() {
-            let entry = serde_json::from_slice(line).map_err(|_| bad(i + 1, line, "a finished clip"))?;
+            let entry =
+                serde_json::from_slice(line).map_err(|_| bad(i + 1, line, "a finished clip"))?;
             done.push(entry);
         }
     }
@@ -313,7 +316,8 @@ mod tests {
         let mut resume = bulk.open().unwrap();
         assert_eq!(resume.remaining(vec![clip("a"), clip("b")]).len(), 2);
         // `b` was under way when `a` was finished; the last line is torn.
-        let written = [line("b", 1), line("a", 1), line("b", 2), line("a", 2), "{\"stream\":\"b".into()];
+        let written =
+            [line("b", 1), line("a", 1), line("b", 2), line("a", 2), "{\"stream\":\"b".into()];
         std::fs::write(bulk.output(), written.concat()).unwrap();
         resume.record(&clip("a"), 2).unwrap();
         drop(resume);

@@ -51,7 +51,8 @@ pub fn line(result: &FusedResult) -> String {
 /// Without control characters, bidirectional overrides and the like, and not too long.
 fn plain(text: &str) -> String {
     let steers = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut plain: String =
         text.chars().map(|c| if steers(c) { ' ' } else { c }).take(120).collect();
@@ -126,8 +127,10 @@ mod tests {
             first_ms: 0,
             last_ms: 0,
         };
-        result.vision =
-            Some(Vision { objects: vec![object("person"), object("car"), object("person")], ..Vision::default() });
+        result.vision = Some(Vision {
+            objects: vec![object("person"), object("car"), object("person")],
+            ..Vision::default()
+        });
         result.audio = Some(Audio {
             speech: vec![SpeechSegment {
                 utterance: 1,
@@ -141,7 +144,9 @@ mod tests {
             sentiment: None,
         });
         result.fusion.alerts.push(Alert { name: "crowd".into(), pts_ms: 0 });
-        result.missing.push(Missing { stage: StageId::from("meaning"), reason: MissingReason::Deadline });
+        result
+            .missing
+            .push(Missing { stage: StageId::from("meaning"), reason: MissingReason::Deadline });
         assert_eq!(
             line(&result),
             "street     7.0s  212 ms partial  car×1 person×2  “hello [2J there …”  ALERT crowd  missing: meaning (deadline)"

@@ -74,7 +74,10 @@ fn a_call_that_makes_no_sense_is_status_2_and_says_why() {
         (vec!["dance"], "unrecognized subcommand"),
         (vec!["run", "minimal.yaml"], "nothing to do"),
         (vec!["run", "minimal.yaml", "--input", "none.mp4"], "none.mp4: can't be opened"),
-        (vec!["run", "minimal.yaml", "--input", "-", "--listen", "0.0.0.0:80"], "needs `server.token`"),
+        (
+            vec!["run", "minimal.yaml", "--input", "-", "--listen", "0.0.0.0:80"],
+            "needs `server.token`",
+        ),
         (vec!["run", "minimal.yaml", "--resume", state], "--resume goes with --input"),
         (vec!["run", "minimal.yaml", "--input", "-", "--resume", state], "can't be read again"),
         (

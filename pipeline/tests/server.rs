@@ -233,11 +233,8 @@ async fn with_a_token_nothing_is_told_without_it() {
     }
     assert_eq!(rig.get("/healthz", "").await.0, 200);
     assert_eq!(rig.get("/v1/streams", "Authorization: Bearer opensesame\r\n").await.0, 200);
-    let args = SubscribeArgs {
-        url: format!("ws://{}", rig.server.address()),
-        stream: None,
-        after: None,
-    };
+    let args =
+        SubscribeArgs { url: format!("ws://{}", rig.server.address()), stream: None, after: None };
     let error = subscribe(&args, Vec::new()).await.unwrap_err();
     assert!(matches!(error, SubscribeError::Refused { status: 401, .. }), "{error}");
 }

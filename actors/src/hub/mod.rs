@@ -141,12 +141,7 @@ impl Hub {
     /// Everything from now on that `filter` lets through; with `after` also what came after that `seq`, from the
     /// journal, or a `gap/1` that says what the journal no longer has. `run` is the process start that `after`
     /// belongs to; of another one, a `gap/1` says so and everything of this one follows.
-    pub fn subscribe(
-        &self,
-        filter: Filter,
-        after: Option<u64>,
-        run: Option<&str>,
-    ) -> Subscription {
+    pub fn subscribe(&self, filter: Filter, after: Option<u64>, run: Option<&str>) -> Subscription {
         let other_run = run.is_some_and(|run| run != &*self.shared.run);
         let id = lock(&self.shared.state).subscribe(filter, after, other_run);
         Subscription::new(Arc::clone(&self.shared), id)

@@ -6,9 +6,9 @@ use std::task::Waker;
 use bytes::Bytes;
 use media::result::GapReason;
 
+use super::HubLimits;
 use super::filter::Filter;
 use super::journal::{Entry, Journal};
-use super::HubLimits;
 
 /// A subscriber's place.
 struct Reader {
@@ -38,7 +38,10 @@ pub(super) struct Missed {
 #[derive(Debug)]
 pub(super) enum Next {
     Gap(Missed),
-    Message { seq: u64, json: Bytes },
+    Message {
+        seq: u64,
+        json: Bytes,
+    },
     /// Nothing yet.
     Wait,
     /// Nothing any more.
@@ -119,12 +122,8 @@ impl State {
         let (read, start_gap) = match after {
             None => (last, None),
             Some(_) if other_run => {
-                let missed = Missed {
-                    from: 1,
-                    to: first - 1,
-                    count: first - 1,
-                    reason: GapReason::Restart,
-                };
+                let missed =
+                    Missed { from: 1, to: first - 1, count: first - 1, reason: GapReason::Restart };
                 (first - 1, Some(missed))
             }
             Some(after) if after + 1 < first => {
@@ -165,7 +164,8 @@ impl State {
             return Next::Gap(gap);
         }
         if reader.waiting > 0
-            && let Some(entry) = self.journal.after(reader.read).find(|e| reader.filter.wants(&e.topic))
+            && let Some(entry) =
+                self.journal.after(reader.read).find(|e| reader.filter.wants(&e.topic))
         {
             reader.waiting -= 1;
             reader.read = if reader.waiting == 0 { self.last } else { entry.seq };

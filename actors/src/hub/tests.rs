@@ -2,9 +2,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::StreamExt;
 use media::StreamId;
-use media::result::{
-    Alert, Fusion, Gap, GapReason, RESULT_SCHEMA, Status, StreamState, Window,
-};
+use media::result::{Alert, Fusion, Gap, GapReason, RESULT_SCHEMA, Status, StreamState, Window};
 use proptest::prelude::*;
 
 use super::*;

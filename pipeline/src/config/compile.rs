@@ -12,6 +12,7 @@ use media::{SourceSpec, StreamId};
 use serde::de::DeserializeOwned;
 
 use super::graph::is_path;
+use super::mask::mask;
 use super::problem::{At, Problem, Problems, alternatives};
 use super::raw::{RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
 use super::schema::{Checker, config_schema, join};
@@ -23,13 +24,26 @@ use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan, Secret, Serv
 /// Limits on opening a source and on the wait for one packet.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads and compiles a file; `set` are the values of `--set`.
+/// What the command line says beside the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrides<'a> {
+    /// Values of `--set`.
+    pub set: &'a [String],
+    /// `--realtime`: every stream is.
+    pub realtime: bool,
+}
+
+/// Reads and compiles a file.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(file: &Path, set: &[String], context: &Context<'_>) -> Result<Plan, Problems> {
+pub fn load(
+    file: &Path,
+    overrides: Overrides<'_>,
+    context: &Context<'_>,
+) -> Result<Plan, Problems> {
     match tree::read(file) {
-        Ok(text) => compile(&text, file, set, context),
+        Ok(text) => compile(&text, file, overrides, context),
         Err(problem) => Err(Problems::one(problem)),
     }
 }
@@ -41,13 +55,20 @@ pub fn load(file: &Path, set: &[String], context: &Context<'_>) -> Result<Plan, 
 pub fn compile(
     text: &str,
     file: &Path,
-    set: &[String],
+    overrides: Overrides<'_>,
     context: &Context<'_>,
 ) -> Result<Plan, Problems> {
     let mut problems = Vec::new();
     let origin = file.display().to_string();
-    let plan = tree::parse(text, &origin, &mut problems)
-        .and_then(|root| sections(root, file, set, context, &mut problems));
+    let plan = tree::parse(text, &origin, &mut problems).and_then(|mut root| {
+        for option in overrides.set {
+            set::apply(&mut root, option, &mut problems);
+        }
+        env::fill(&mut root, context.env, "", &mut problems);
+        let plan = sections(&root, file, overrides.realtime, context, &mut problems);
+        mask(&root, &mut problems);
+        plan
+    });
     match (Problems::of(problems), plan) {
         (None, Some(plan)) => Ok(plan),
         (Some(problems), _) => Err(problems),
@@ -60,20 +81,15 @@ pub fn compile(
 }
 
 fn sections(
-    mut root: Node,
+    root: &Node,
     file: &Path,
-    set: &[String],
+    realtime: bool,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<Plan> {
-    for option in set {
-        set::apply(&mut root, option, problems);
-    }
-    env::fill(&mut root, context.env, "", problems);
-
     let schema = config_schema();
     let mut checker = Checker { root: &schema, problems: Vec::new() };
-    checker.check(&root, &schema, "");
+    checker.check(root, &schema, "");
     let faulty: BTreeSet<String> = checker.problems.iter().map(|p| p.path.clone()).collect();
     problems.append(&mut checker.problems);
     let mut reader = Reader { faulty: &faulty, problems };
@@ -81,14 +97,19 @@ fn sections(
     let models = reader.models(root.get("models"), context);
     let server = root.get("server").and_then(|node| reader.server(node));
     let compute = reader.compute(root.get("compute"));
-    let names: Vec<&str> =
-        root.get("models").map(Node::entries).unwrap_or_default().iter().map(|e| e.key.as_str()).collect();
+    let names: Vec<&str> = root
+        .get("models")
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter()
+        .map(|e| e.key.as_str())
+        .collect();
     let in_stages: BTreeSet<String> =
         faulty.iter().filter(|p| p.starts_with("stages")).cloned().collect();
     let graph = root
         .get("stages")
         .and_then(|stages| graph::compile(stages, &names, &in_stages, context, reader.problems));
-    let streams = reader.streams(root.get("streams"), file, graph.as_ref(), &root);
+    let streams = reader.streams(root, file, realtime, graph.as_ref());
     Some(Plan { server, compute: compute?, models, graph: graph?, streams })
 }
 
@@ -106,7 +127,9 @@ impl Reader<'_> {
         if self.faulty.iter().any(below) {
             return None;
         }
-        serde_json::from_value(node.to_json()).map_err(|e| self.say(&node.at, path, e.to_string())).ok()
+        serde_json::from_value(node.to_json())
+            .map_err(|e| self.say(&node.at, path, e.to_string()))
+            .ok()
     }
 
     fn say(&mut self, at: &At, path: &str, message: String) {
@@ -134,7 +157,9 @@ impl Reader<'_> {
         if let Some(node) = node
             && sum > 0.9
         {
-            let message = format!("the shares add up to {sum}; expected at most 0.9, the text model's is the rest");
+            let message = format!(
+                "the shares add up to {sum}; expected at most 0.9, the text model's is the rest"
+            );
             self.say(&node.get("shares").unwrap_or(node).at, "compute.shares", message);
         }
         Some(ComputePlan {
@@ -149,7 +174,11 @@ impl Reader<'_> {
         })
     }
 
-    fn models(&mut self, node: Option<&Node>, context: &Context<'_>) -> BTreeMap<String, ModelPlan> {
+    fn models(
+        &mut self,
+        node: Option<&Node>,
+        context: &Context<'_>,
+    ) -> BTreeMap<String, ModelPlan> {
         let mut models = BTreeMap::new();
         for entry in node.map(Node::entries).unwrap_or_default() {
             let path = join("models", &entry.key);
@@ -173,10 +202,10 @@ impl Reader<'_> {
 
     fn streams(
         &mut self,
-        node: Option<&Node>,
-        file: &Path,
-        graph: Option<&GraphPlan>,
         root: &Node,
+        file: &Path,
+        realtime: bool,
+        graph: Option<&GraphPlan>,
     ) -> Vec<StreamPlan> {
         let folder = file.parent().unwrap_or(Path::new(""));
         // The window is wanted even where the graph has problems of its own.
@@ -184,14 +213,17 @@ impl Reader<'_> {
             stage.node.get("kind").and_then(Node::text) == Some("fuse")
                 && stage.node.get("window").and_then(Node::text) == Some("clip")
         });
+        let streams = root.get("streams").map(Node::items).unwrap_or_default();
         let mut plans: Vec<StreamPlan> = Vec::new();
         let mut first_at: BTreeMap<String, At> = BTreeMap::new();
-        for (i, node) in node.map(Node::items).unwrap_or_default().iter().enumerate() {
+        for (i, node) in streams.iter().enumerate() {
             let path = format!("streams[{i}]");
-            let Some(raw) = self.section::<RawStream>(node, &path) else { continue };
+            let Some(mut raw) = self.section::<RawStream>(node, &path) else { continue };
+            raw.realtime |= realtime;
             let at = |key: &str| node.get(key).map_or(&node.at, |n| &n.at).clone();
             if let Some(first) = first_at.get(&raw.id) {
-                let message = format!("stream `{}` is already given in line {}", raw.id, first.line);
+                let message =
+                    format!("stream `{}` is already given in line {}", raw.id, first.line);
                 self.say(&at("id"), &join(&path, "id"), message);
             }
             first_at.entry(raw.id.clone()).or_insert_with(|| at("id"));
@@ -211,7 +243,9 @@ impl Reader<'_> {
 
 /// Parses an address and holds it against [`check_listen`].
 pub(crate) fn listen(text: &str, token: bool) -> Result<SocketAddr, String> {
-    let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |p| format!("127.0.0.1:{p}"));
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or_else(|| text.to_owned(), |p| format!("127.0.0.1:{p}"));
     let address: SocketAddr = text.parse().map_err(|_| {
         "no address; expected IP and port, such as `127.0.0.1:8080` or `[::]:8080`".to_owned()
     })?;
@@ -231,7 +265,10 @@ pub(crate) fn check_listen(address: SocketAddr, token: bool) -> Result<(), Strin
 }
 
 fn clip_on_live(plan: &StreamPlan) -> String {
-    format!("stream `{}` is live and has no end: `window: clip` needs files; give a length such as `1s`", plan.id)
+    format!(
+        "stream `{}` is live and has no end: `window: clip` needs files; give a length such as `1s`",
+        plan.id
+    )
 }
 
 fn stream_plan(raw: RawStream, folder: &Path, graph: Option<&GraphPlan>) -> StreamPlan {

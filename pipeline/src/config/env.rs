@@ -97,7 +97,10 @@ mod tests {
         };
         for (text, want) in [
             ("rtsp://${USER}:${PASS}@cam", Some("rtsp://ann:p${USER}$1@cam")),
-            ("price is $5, keep {braces} and ${NOT_SET:-fallback}", Some("price is $5, keep {braces} and fallback")),
+            (
+                "price is $5, keep {braces} and ${NOT_SET:-fallback}",
+                Some("price is $5, keep {braces} and fallback"),
+            ),
             ("${EMPTY}", Some("")),
             ("${EMPTY:-x}", Some("x")),
             ("${USER:-x}", Some("ann")),

@@ -211,8 +211,8 @@ impl<'a> Graph<'a> {
                 continue;
             }
             let Some(cycle) = self.cycle(start) else { continue };
-            for stage in 0..self.drafts.len() {
-                told[stage] |= self.reaches[start][stage] && self.reaches[stage][start];
+            for (stage, told) in told.iter_mut().enumerate() {
+                *told |= self.reaches[start][stage] && self.reaches[stage][start];
             }
             let draft = &self.drafts[start];
             let last = self.drafts[cycle[cycle.len() - 1]].name;
@@ -220,7 +220,8 @@ impl<'a> Graph<'a> {
             let message = if cycle.len() == 1 {
                 format!("stage `{}` reads its own output", draft.name)
             } else {
-                let names = cycle.iter().chain([&start]).map(|i| format!("`{}`", self.drafts[*i].name));
+                let names =
+                    cycle.iter().chain([&start]).map(|i| format!("`{}`", self.drafts[*i].name));
                 format!("a cycle of stages: {}", names.collect::<Vec<_>>().join(" → "))
             };
             problems.push(Problem {
@@ -357,10 +358,9 @@ fn settings(
             !faulty.iter().any(|f| f == &key_path || f.starts_with(&format!("{key_path}.")))
         })
         .collect();
-    let object =
-        |keys: &[&super::tree::Entry]| -> Json {
-            keys.iter().map(|e| (e.key.clone(), e.node.to_json())).collect::<Map<_, _>>().into()
-        };
+    let object = |keys: &[&super::tree::Entry]| -> Json {
+        keys.iter().map(|e| (e.key.clone(), e.node.to_json())).collect::<Map<_, _>>().into()
+    };
     let whole = match (kind.parse)(object(&own)) {
         Ok(settings) => return Some(settings),
         Err(error) => error.to_string(),

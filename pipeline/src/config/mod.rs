@@ -5,13 +5,14 @@
 mod compile;
 mod env;
 mod graph;
+mod mask;
 mod problem;
 mod raw;
 mod schema;
 mod set;
 mod tree;
 
-pub use compile::{compile, load, stream_plans};
+pub use compile::{Overrides, compile, load, stream_plans};
 pub use problem::{At, Problem, Problems};
 pub use raw::{
     RawBackend, RawCompute, RawConfig, RawLanes, RawModel, RawServer, RawShares, RawStream, Time,

@@ -99,13 +99,16 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// The nearest of `known`, when it is near enough to be what was meant.
-pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let length = found.chars().count();
     known
         .into_iter()
         .map(|name| (distance(found, name), name))
         .filter(|(distance, name)| {
-            *distance <= (length.max(name.chars().count()) / 3).max(1) && *distance < length.max(2)
+            *distance <= (length.max(name.chars().count()) / 3).max(1) && *distance < length
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)

@@ -88,9 +88,14 @@ impl<'a> Checker<'a> {
         if node.value == Value::Null {
             let expected = self.expected(schema);
             let hint = "leave the key out for its default";
-            return self.report(node, path, format!("found nothing (null), expected {expected}; {hint}"));
+            return self.report(
+                node,
+                path,
+                format!("found nothing (null), expected {expected}; {hint}"),
+            );
         }
-        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
+        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
+        {
             return self.one_of(node, schema, options, path);
         }
         if !self.value_fits(node, schema, path) {
@@ -101,7 +106,11 @@ impl<'a> Checker<'a> {
             Value::List(items) => {
                 let items_min = schema.get("minItems").and_then(Json::as_u64).unwrap_or(0);
                 if (items.len() as u64) < items_min {
-                    self.report(node, path, format!("an empty list, expected at least {items_min}"));
+                    self.report(
+                        node,
+                        path,
+                        format!("an empty list, expected at least {items_min}"),
+                    );
                 }
                 if let Some(schema) = schema.get("items") {
                     for (i, item) in items.iter().enumerate() {
@@ -125,7 +134,9 @@ impl<'a> Checker<'a> {
             let known = properties.into_iter().flatten().map(|(name, _)| name.as_str());
             let message = match entry.key.as_str() {
                 "<<" => "merge keys (`<<`) are not supported".into(),
-                key => format!("unknown key `{key}` {}", alternatives(key, known)),
+                key => {
+                    format!("unknown key `{}` {}", media::mask_uri(key), alternatives(key, known))
+                }
             };
             self.problems.push(Problem { at: entry.key_at.clone(), path, message });
         }
@@ -146,7 +157,11 @@ impl<'a> Checker<'a> {
         if kinds.len() == options.len() {
             if !matches!(node.value, Value::Map(_)) {
                 let found = found(node, schema);
-                return self.report(node, path, format!("found {found}, expected a map with a `kind`"));
+                return self.report(
+                    node,
+                    path,
+                    format!("found {found}, expected a map with a `kind`"),
+                );
             }
             let Some(kind) = node.get("kind") else {
                 let known = quoted(kinds);
@@ -162,7 +177,8 @@ impl<'a> Checker<'a> {
             return match option {
                 Some(option) => self.check(node, option, path),
                 None => {
-                    let message = format!("unknown kind `{}` {}", shown(kind), alternatives(name, kinds));
+                    let message =
+                        format!("unknown kind `{}` {}", shown(kind), alternatives(name, kinds));
                     self.report(kind, &kind_path, message);
                 }
             };
@@ -179,10 +195,17 @@ impl<'a> Checker<'a> {
             }
         }
         match nearest {
-            Some(problems) => self.problems.extend(problems),
-            None => {
+            // What is wrong inside says more than that something is.
+            Some(problems) if matches!(node.value, Value::Map(_) | Value::List(_)) => {
+                self.problems.extend(problems);
+            }
+            _ => {
                 let (found, expected) = (found(node, schema), self.expected(schema));
-                self.report(node, path, format!("found {found}, expected {expected}"));
+                let names = options.iter().flat_map(|o| words(self.resolved(o)));
+                let near = node.text().and_then(|text| super::problem::nearest(text, names));
+                let near =
+                    near.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default();
+                self.report(node, path, format!("found {found}, expected {expected}{near}"));
             }
         }
     }
@@ -224,7 +247,12 @@ impl<'a> Checker<'a> {
     fn expected(&self, schema: &'a Json) -> String {
         let schema = self.resolved(schema);
         let number = |key: &str| schema.get(key).and_then(Json::as_f64);
-        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array) {
+        if let Some(options) = schema.get("oneOf").or(schema.get("anyOf")).and_then(Json::as_array)
+        {
+            let all = options.iter().map(|o| words(self.resolved(o)));
+            if all.clone().all(|words| !words.is_empty()) {
+                return format!("one of {}", quoted(all.flatten()));
+            }
             let each: Vec<String> = options.iter().map(|o| self.expected(o)).collect();
             return each.join(" or ");
         }
@@ -264,7 +292,14 @@ impl<'a> Checker<'a> {
 
 /// `a.b`
 pub(crate) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    let key = media::mask_uri(key);
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// The words that a schema allows; none when it allows other things.
+fn words(schema: &Json) -> Vec<&str> {
+    let listed = schema.get("enum").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    schema.get("const").into_iter().chain(listed).filter_map(Json::as_str).collect()
 }
 
 fn kind_of(schema: &Json) -> Option<&str> {
@@ -350,11 +385,7 @@ fn hint(node: &Node, schema: &Json) -> &'static str {
     let expected = schema.get("type").and_then(Json::as_str).unwrap_or_default();
     match (&node.value, expected) {
         (Value::Int(_) | Value::Float(_) | Value::Bool(_), "string") => {
-            if schema.get("pattern").is_some() {
-                " (with its unit)"
-            } else {
-                " (put it in quotes)"
-            }
+            if schema.get("pattern").is_some() { " (with its unit)" } else { " (put it in quotes)" }
         }
         (Value::Text(text), "number" | "integer") if text.written.is_some() => {
             " (variables fill in text only; use --set)"
@@ -374,8 +405,22 @@ mod tests {
     const NO_RULE: &[&str] =
         &["$schema", "$defs", "$ref", "title", "description", "default", "format", "writeOnly"];
     const CHECKED: &[&str] = &[
-        "type", "properties", "additionalProperties", "required", "minProperties", "items", "minItems",
-        "enum", "const", "oneOf", "anyOf", "minimum", "maximum", "minLength", "maxLength", "pattern",
+        "type",
+        "properties",
+        "additionalProperties",
+        "required",
+        "minProperties",
+        "items",
+        "minItems",
+        "enum",
+        "const",
+        "oneOf",
+        "anyOf",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "pattern",
     ];
 
     fn keywords(schema: &Json, out: &mut Vec<(String, Json)>) {

@@ -23,7 +23,9 @@ pub(crate) fn apply(root: &mut Node, text: &str, problems: &mut Vec<Problem>) {
         problems.push(Problem { at: At::whole(&origin), path: path.to_owned(), message });
     };
     let Some(steps) = steps(path) else {
-        return say("not a path; expected such as `stages.frames.fps` or `streams[0].realtime`".into());
+        return say(
+            "not a path; expected such as `stages.frames.fps` or `streams[0].realtime`".into()
+        );
     };
     let mut trouble = Vec::new();
     let text = if value.trim().is_empty() { "''" } else { value };
@@ -118,8 +120,7 @@ mod tests {
 
     fn set(options: &[&str]) -> (serde_json::Value, Vec<String>) {
         let mut problems = Vec::new();
-        let mut root =
-            parse("a: { b: 1 }\nl: [{ x: 1 }]\n", "f", &mut problems).unwrap();
+        let mut root = parse("a: { b: 1 }\nl: [{ x: 1 }]\n", "f", &mut problems).unwrap();
         for option in options {
             apply(&mut root, option, &mut problems);
         }
@@ -144,7 +145,8 @@ mod tests {
 
     #[test]
     fn what_can_not_be_set_is_said_without_the_value() {
-        let (json, said) = set(&["secret", "l[3].x=secret", "a.b.c=secret", "a..b=secret", "a.b=[secret"]);
+        let (json, said) =
+            set(&["secret", "l[3].x=secret", "a.b.c=secret", "a..b=secret", "a.b=[secret"]);
         assert_eq!(json["a"]["b"], 1);
         assert_eq!(said.len(), 5, "{said:?}");
         assert!(said.iter().all(|s| !s.contains("secret")), "{said:?}");

@@ -9,6 +9,7 @@ use engine::Class;
 use proptest::prelude::*;
 
 use super::*;
+use crate::inputs::Clip;
 use crate::plan::{BackendPlan, Lanes, Plan};
 
 const CATALOGUE: &[&str] = &[
@@ -37,7 +38,7 @@ fn alert(rule: &str) -> Result<(), String> {
 fn with_set(text: &str, set: &[&str]) -> Result<Plan, Problems> {
     let set: Vec<String> = set.iter().map(|s| (*s).to_owned()).collect();
     let context = Context { catalogue: CATALOGUE, env: &env, alert: &alert };
-    compile(text, Path::new("dir/p.yaml"), &set, &context)
+    compile(text, Path::new("dir/p.yaml"), Overrides { set: &set, realtime: false }, &context)
 }
 
 fn said(text: &str) -> String {
@@ -47,7 +48,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// A graph of everything, one stage replaced.
+/// A graph of everything, one part replaced.
 fn graph(replace: &str, by: &str) -> String {
     let text = "version: 1
 streams:
@@ -129,11 +130,14 @@ compute: { lanes: auto, shares: { vision: 0.25, audio: 0.15 } }
 #[test]
 fn a_cycle_lists_its_stages() {
     let text = said(&graph("kind: ocr,        from: frames", "kind: ocr, from: [frames, fused]"));
-    assert!(text.contains("dir/p.yaml:9:39: error: stages.vision.from: "), "{text}");
+    assert!(text.contains("error: stages.vision.from: "), "{text}");
     assert!(text.contains("a cycle of stages: `vision` → `fused` → `vision`"), "{text}");
 
     let text = said(&graph("from: source.audio", "from: [source.audio, stt]"));
-    assert!(text.contains("p.yaml:8:49: error: stages.stt.from: stage `stt` reads its own output"), "{text}");
+    assert!(
+        text.contains("p.yaml:8:52: error: stages.stt.from: stage `stt` reads its own output"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -170,7 +174,10 @@ fn an_unknown_kind_names_the_nearest_and_all_others() {
 #[test]
 fn an_unknown_input_names_the_nearest() {
     let text = said(&graph("from: frames", "from: framez"));
-    assert!(text.contains("stages.vision.from: input `framez` is not a stage (did you mean `frames`?"), "{text}");
+    assert!(
+        text.contains("stages.vision.from: input `framez` is not a stage (did you mean `frames`?"),
+        "{text}"
+    );
     assert!(text.contains("`source.video`"), "{text}");
     assert!(text.contains("1 problem\n"), "{text}");
 }
@@ -180,12 +187,13 @@ fn a_wrong_port_names_both_types_and_what_would_fit() {
     let text = said(&graph("from: source.audio", "from: frames"));
     assert!(
         text.contains(
-            "p.yaml:8:35: error: stages.stt.from: input `frames` gives frames, but kind `transcribe` reads audio \
+            "p.yaml:8:37: error: stages.stt.from: input `frames` gives frames, but kind `transcribe` reads audio \
              (fits: `source.audio`)"
         ),
         "{text}"
     );
-    let text = said(&graph("kind: ocr,        from: frames", "kind: ocr, from: [frames, source.video]"));
+    let text =
+        said(&graph("kind: ocr,        from: frames", "kind: ocr, from: [frames, source.video]"));
     assert!(text.contains("reads one input, found 2"), "{text}");
     let text = said(&graph("[vision, stt], model", "[vision, stt, stt], model"));
     assert!(text.contains("input `stt` is given twice"), "{text}");
@@ -195,12 +203,18 @@ fn a_wrong_port_names_both_types_and_what_would_fit() {
 fn misspelt_keys_are_errors_with_their_lines() {
     let text = graph("fps: 2", "fsp: 2").replace("window: 500ms", "windw: 500ms");
     let text = said(&text);
-    assert!(text.contains("p.yaml:7:51: error: stages.frames.fsp: unknown key `fsp` (did you mean `fps`?"), "{text}");
+    assert!(
+        text.contains(
+            "p.yaml:7:51: error: stages.frames.fsp: unknown key `fsp` (did you mean `fps`?"
+        ),
+        "{text}"
+    );
     assert!(text.contains("unknown key `windw` (did you mean `window`?"), "{text}");
     assert!(text.contains("2 problems\n"), "{text}");
 
     let text = said(&graph("version: 1", "version: 2\nserver: { lisen: x }\nstrems: []\nextra: 1"));
-    for part in ["found the number 2, expected 1", "`listen`", "`streams`", "`extra`", "4 problems"] {
+    for part in ["found the number 2, expected 1", "`listen`", "`streams`", "`extra`", "4 problems"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -216,7 +230,9 @@ fn a_tab_is_called_a_tab() {
 
 #[test]
 fn nulls_and_wrong_types_are_all_listed() {
-    let text = graph("fps: 2", "fps: null").replace("stt:  ", "no:  ").replace("500ms", "\"half a second\"");
+    let text = graph("fps: 2", "fps: null")
+        .replace("stt:  ", "no:  ")
+        .replace("500ms", "\"half a second\"");
     let text = said(&text);
     for part in [
         "stages.frames.fps: found nothing (null), expected a number from 0.01 to 120",
@@ -227,15 +243,31 @@ fn nulls_and_wrong_types_are_all_listed() {
         assert!(text.contains(part), "{part}: {text}");
     }
     for (replace, by, part) in [
-        ("fps: 2", "fps: '2'", "found text `2`, expected a number from 0.01 to 120 (without quotes)"),
+        (
+            "fps: 2",
+            "fps: '2'",
+            "found text `2`, expected a number from 0.01 to 120 (without quotes)",
+        ),
         ("fps: 2", "fps: ${TOKEN:-2}", "not YAML"),
         ("fps: 2", "cuts: no", "found text `no`, expected true or false"),
         ("fps: 2", "cuts: [true]", "found a list, expected true or false"),
-        ("id: cam1", "id: 5", "found the number 5, expected text of 1 to 200 characters (put it in quotes)"),
-        ("window: 500ms", "budget: 500", "expected a duration such as `500ms`, `1s`, `2m` (with its unit)"),
+        (
+            "id: cam1",
+            "id: 5",
+            "found the number 5, expected text of 1 to 200 characters (put it in quotes)",
+        ),
+        (
+            "window: 500ms",
+            "budget: 500",
+            "expected a duration such as `500ms`, `1s`, `2m` (with its unit)",
+        ),
         ("[vision, stt], model", "{}, model", "found a map, expected text or a list"),
         ("kind: ocr,        ", "", "missing key `kind` (known: `frames`"),
-        ("  text: { backends: [ { kind: embedded, model: smollm2-135m } ] }", "  - x", "found a list, expected a map"),
+        (
+            "  text: { backends: [ { kind: embedded, model: smollm2-135m } ] }",
+            "  - x",
+            "found a list, expected a map",
+        ),
         ("version: 1\n", "", "missing key `version`"),
     ] {
         let text = said(&graph(replace, by));
@@ -276,15 +308,20 @@ fn an_empty_file_says_so() {
 
 #[test]
 fn an_unset_variable_is_an_error_and_never_becomes_the_password() {
-    let text = said(&graph("m01_vfr.mp4", "\"rtsp://admin:${CAM_PASSWORD_NOT_SET}@127.0.0.1:8555/cam\""));
-    assert!(text.contains("streams[0].uri: environment variable `CAM_PASSWORD_NOT_SET` is not set"), "{text}");
+    let text =
+        said(&graph("m01_vfr.mp4", "\"rtsp://admin:${CAM_PASSWORD_NOT_SET}@127.0.0.1:8555/cam\""));
+    assert!(
+        text.contains("streams[0].uri: environment variable `CAM_PASSWORD_NOT_SET` is not set"),
+        "{text}"
+    );
     assert!(!text.contains("admin"), "{text}");
 }
 
 #[test]
 fn dollars_and_braces_in_text_stay_as_they_are() {
     let description = "price is $5, keep {braces} and ${UNSET_ON_PURPOSE:-fallback}";
-    let plan = with_set(&graph("id: cam1,", &format!("id: cam1, description: \"{description}\",")), &[]);
+    let plan =
+        with_set(&graph("id: cam1,", &format!("id: cam1, description: \"{description}\",")), &[]);
     assert_eq!(
         plan.unwrap().streams[0].description.as_deref(),
         Some("price is $5, keep {braces} and fallback")
@@ -306,6 +343,9 @@ fn no_message_shows_a_secret() {
         graph("kind: ocr", "kind: '${CAM_PASSWORD}'"),
         graph("model: text", "model: '${CAM_PASSWORD}'"),
         graph("model: smollm2-135m", "model: '${CAM_PASSWORD}'"),
+        graph("uri: m01_vfr.mp4", "uri: a, 'rtsp://admin:hunter2@cam': b"),
+        graph("model: text }", "model: text, category_by: '${CAM_PASSWORD}' }"),
+        graph("model: text }", "model: text, categories: ['${CAM_PASSWORD}', '${CAM_PASSWORD}'] }"),
         graph("id: cam1", "language: '${CAM_PASSWORD}', id: cam1"),
     ] {
         let text = said(&text);
@@ -318,17 +358,23 @@ fn no_message_shows_a_secret() {
 
 #[test]
 fn exactly_one_fuse() {
-    let text = said(&graph("  fused:  { kind: fuse,       from: [vision, stt, text], window: 500ms }\n", ""));
+    let text = said(&graph(
+        "  fused:  { kind: fuse,       from: [vision, stt, text], window: 500ms }\n",
+        "",
+    ));
     assert!(text.contains("no stage of kind `fuse`; expected exactly one"), "{text}");
     let text = said(&format!("{}  more: {{ kind: fuse, from: text }}\n", graph("500ms", "1s")));
-    assert!(text.contains("stages.more: a second stage of kind `fuse`; `fused` is one already"), "{text}");
+    assert!(
+        text.contains("stages.more: a second stage of kind `fuse`; `fused` is one already"),
+        "{text}"
+    );
 }
 
 #[test]
 fn whole_clips_need_an_end() {
     let live = graph("m01_vfr.mp4", "rtsp://u:hunter2@cam/1").replace("500ms", "clip");
     let text = said(&live);
-    assert!(text.contains("p.yaml:3:21: error: streams[0].uri: stream `cam1` is live"), "{text}");
+    assert!(text.contains("p.yaml:3:22: error: streams[0].uri: stream `cam1` is live"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
 
     let plan = with_set(&graph("500ms", "clip"), &[]).unwrap();
@@ -338,24 +384,34 @@ fn whole_clips_need_an_end() {
     let plans = stream_plans(&[clip("a.mp4")], &plan.graph, true).unwrap();
     assert!(plans[0].paced && plans[0].source.sampling.audio);
 }
-use crate::inputs::Clip;
 
 #[test]
 fn models_must_exist() {
     let text = said(&graph("kind: ocr,", "kind: ocr, model: ppocr-v4,"));
-    assert!(text.contains("stages.vision.model: model `ppocr-v4` is not known (did you mean `ppocr-v5`?"), "{text}");
+    assert!(
+        text.contains(
+            "stages.vision.model: model `ppocr-v4` is not known (did you mean `ppocr-v5`?"
+        ),
+        "{text}"
+    );
     let text = said(&graph("model: smollm2-135m", "model: smollm2"));
     assert!(text.contains("models.text.backends[0].model: model `smollm2` is not known"), "{text}");
     let text = said(&graph("kind: embedded", "kind: embeded"));
     assert!(text.contains("models.text.backends[0].kind: "), "{text}");
     let text = said(&graph("model: text", "model: txt"));
     assert!(text.contains("did you mean `text`?"), "{text}");
-    let text = said(&graph("  text: { backends", "  other: { backends").replace(", model: text", ""));
+    let text =
+        said(&graph("  text: { backends", "  other: { backends").replace(", model: text", ""));
     assert!(text.contains("`model` is not given and its default `text` is not known"), "{text}");
     assert!(with_set(&graph("model: text", "model: smollm2-135m"), &[]).is_ok());
     assert!(with_set(&graph("model: text", "model: ./own.gguf"), &[]).is_ok());
     let plain = graph("500ms", "1s");
-    assert!(with_set(&plain, &["models.text.backends=[]"]).unwrap_err().to_string().contains("--set models.text.backends: "));
+    assert!(
+        with_set(&plain, &["models.text.backends=[]"])
+            .unwrap_err()
+            .to_string()
+            .contains("--set models.text.backends: ")
+    );
 }
 
 #[test]
@@ -363,12 +419,32 @@ fn the_rest_of_the_file_is_held_to_its_rules_too() {
     for (replace, by, part) in [
         ("version: 1", "version: 1\nserver: { listen: 0.0.0.0:80 }", "needs `server.token`"),
         ("version: 1", "version: 1\nserver: { listen: here }", "server.listen: no address"),
-        ("version: 1", "version: 1\ncompute: { shares: { vision: 0.8, audio: 0.5 } }", "add up to 1.3"),
-        ("version: 1", "version: 1\ncompute: { lanes: 0 }", "expected `auto` or a whole number from 1 to 256"),
-        ("version: 1", "version: 1\ncompute: { lanes: many }", "expected `auto` or a whole number from 1 to 256"),
-        ("uri: m01_vfr.mp4 }", "uri: a }\n  - { id: cam1, uri: b }", "stream `cam1` is already given in line 3"),
+        (
+            "version: 1",
+            "version: 1\ncompute: { shares: { vision: 0.8, audio: 0.5 } }",
+            "add up to 1.3",
+        ),
+        (
+            "version: 1",
+            "version: 1\ncompute: { lanes: 0 }",
+            "expected `auto` or a whole number from 1 to 256",
+        ),
+        (
+            "version: 1",
+            "version: 1\ncompute: { lanes: many }",
+            "expected `auto` or a whole number from 1 to 256",
+        ),
+        (
+            "uri: m01_vfr.mp4 }",
+            "uri: a }\n  - { id: cam1, uri: b }",
+            "stream `cam1` is already given in line 3",
+        ),
         ("id: cam1,", "id: cam1, transport: udp,", "applies to `rtsp://` sources only"),
-        ("id: cam1,", "id: cam1, transport: upd,", "expected one of `tcp`, `udp` (did you mean `udp`?)"),
+        (
+            "id: cam1,",
+            "id: cam1, transport: upd,",
+            "expected one of `tcp`, `udp` (did you mean `udp`?)",
+        ),
         ("model: text", "model: text, categories: []", "expected at least one category"),
         ("model: text", "model: text, categories: [a, b, a]", "category `a` is given twice"),
         ("model: text", "model: text, category_by: guess", "one of `likelihood`, `embedding`"),
@@ -382,7 +458,8 @@ fn the_rest_of_the_file_is_held_to_its_rules_too() {
         let text = said(&graph(replace, by));
         assert!(text.contains(part), "{by}: {text}");
     }
-    let open = graph("version: 1", "version: 1\nserver: { listen: '0.0.0.0:80', token: '${TOKEN}' }");
+    let open =
+        graph("version: 1", "version: 1\nserver: { listen: '0.0.0.0:80', token: '${TOKEN}' }");
     assert!(with_set(&open, &[]).is_ok());
 }
 

@@ -248,7 +248,10 @@ impl<'a> Builder<'a> {
             let node = self.node(event, value_span)?;
             let Some(key) = key else { continue };
             if let Some(line) = lines.get(&key) {
-                self.problem(span.start, format!("key `{key}` is already given in line {line}"));
+                self.problem(
+                    span.start,
+                    format!("key `{}` is already given in line {line}", media::mask_uri(&key)),
+                );
                 continue;
             }
             lines.insert(key.clone(), key_at.line);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Endings taken for media when a folder is named.
 const MEDIA: &[&str] = &[
-    "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv", "3gp", "ogv",
-    "h264", "wav", "mp3", "m4a", "aac", "flac", "ogg", "opus",
+    "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv",
+    "3gp", "ogv", "h264", "wav", "mp3", "m4a", "aac", "flac", "ogg", "opus",
 ];
 
 /// One source named on the command line or in a list.
@@ -99,9 +99,7 @@ fn is_url(uri: &str) -> bool {
 }
 
 fn one(name: &str, found: &mut Vec<Clip>) -> Result<(), Vec<InputProblem>> {
-    let fail = |message: String| {
-        Err(vec![InputProblem { place: media::mask_uri(name), message }])
-    };
+    let fail = |message: String| Err(vec![InputProblem { place: media::mask_uri(name), message }]);
     if is_url(name) || name == "-" {
         found.push(Clip { uri: name.to_owned(), ..Clip::default() });
         return Ok(());
@@ -212,7 +210,8 @@ fn stem(uri: &str) -> String {
     if uri == "-" {
         return "stdin".into();
     }
-    let path = uri.split_once("://").map_or(uri, |(_, rest)| rest.split('?').next().unwrap_or(rest));
+    let path =
+        uri.split_once("://").map_or(uri, |(_, rest)| rest.split('?').next().unwrap_or(rest));
     let path = path.trim_end_matches('/');
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = Path::new(name).file_stem().and_then(|s| s.to_str()).unwrap_or(name);
@@ -232,7 +231,12 @@ mod tests {
     #[test]
     fn urls_and_standard_input_are_taken_as_they_are() {
         assert_eq!(
-            ids(&["rtsp://u:secret@cam-1.lan/live/main?x=1", "-", "rtsp://cam-2.lan", "http://a/b.mp4"]),
+            ids(&[
+                "rtsp://u:secret@cam-1.lan/live/main?x=1",
+                "-",
+                "rtsp://cam-2.lan",
+                "http://a/b.mp4"
+            ]),
             ["main", "stdin", "cam-2", "b"]
         );
     }
@@ -242,7 +246,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
-        let odd = ["two words ünïc 视频.mp4", "100%d done %03d.mp4", "-i.mp4", "a:b?c#d&e.mp4", "b[1].mp4"];
+        let odd = [
+            "two words ünïc 视频.mp4",
+            "100%d done %03d.mp4",
+            "-i.mp4",
+            "a:b?c#d&e.mp4",
+            "b[1].mp4",
+        ];
         for name in odd.iter().chain(&["notes.txt", "sub/-i.mp4"]) {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }

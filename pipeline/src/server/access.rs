@@ -47,7 +47,9 @@ fn allowed(token: Option<&Secret>, headers: &HeaderMap) -> Result<(), (StatusCod
         return Err((StatusCode::FORBIDDEN, reason));
     }
     match text(header::ORIGIN) {
-        Some(origin) if origin.split_once("://").is_none_or(|(_, o)| !o.eq_ignore_ascii_case(host)) => {
+        Some(origin)
+            if origin.split_once("://").is_none_or(|(_, o)| !o.eq_ignore_ascii_case(host)) =>
+        {
             Err((StatusCode::FORBIDDEN, "without a token pages of other sites are not answered"))
         }
         _ => Ok(()),

@@ -15,6 +15,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use axum::{Json, Router, middleware};
 use media::StreamId;
 use media::result::StreamState;
@@ -127,6 +128,12 @@ impl Server {
             subscribers: Arc::clone(&subscribers),
             cut: is_cut,
         };
+        // Results are small and wanted now: not held back to fill a packet.
+        let listener = listener.tap_io(|socket| {
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "a client's socket stays slow");
+            }
+        });
         let serve = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
             // Also ends when the server is dropped.
             let _ = stop_accepting.wait_for(|accepting| !accepting).await;
@@ -162,7 +169,10 @@ fn router(app: App) -> Router {
         .route("/v1/results", get(results::results))
         .route("/v1/streams", get(streams))
         .route("/v1/streams/{id}", get(stream))
-        .route("/v1/graph", get(async |State(app): State<App>| Json(app.state.graph.as_ref().clone())))
+        .route(
+            "/v1/graph",
+            get(async |State(app): State<App>| Json(app.state.graph.as_ref().clone())),
+        )
         .route("/metrics", get(metrics))
         .route("/readyz", get(ready))
         .route("/healthz", get(async || Json(json!({ "status": "ok" }))))
@@ -195,7 +205,8 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "/v1/results, /v1/streams, /v1/streams/{id}, /v1/graph, /metrics, /healthz, /readyz";
+    let known =
+        "/v1/results, /v1/streams, /v1/streams/{id}, /v1/graph, /metrics, /healthz, /readyz";
     refusal(StatusCode::NOT_FOUND, format!("nothing here; there is {known}"))
 }
 
