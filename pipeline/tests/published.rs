@@ -1,5 +1,7 @@
 //! What the repository publishes is what the program does: schemas, ready configurations, their graphs.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 
 use media::result::{

@@ -11,11 +11,12 @@ use engine::Class;
 use media::{SourceSpec, StreamId};
 use serde::de::DeserializeOwned;
 
-use super::graph::is_path;
+use super::check::{Checker, join};
 use super::mask::mask;
 use super::problem::{At, Problem, Problems, alternatives};
 use super::raw::{RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
-use super::schema::{Checker, config_schema, join};
+use super::schema::config_schema;
+use super::settings::is_path;
 use super::tree::{self, Node};
 use super::{Context, env, graph, set};
 use crate::inputs::{self, Clip};

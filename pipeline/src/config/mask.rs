@@ -1,8 +1,8 @@
 //! Keeps secrets out of messages. Whatever part of the compiler, or of a kind's own reading, quotes a value:
 //! one that variables were filled into, or a URI with a password, is put back to the form that may be shown.
 
+use super::check::shown;
 use super::problem::Problem;
-use super::schema::shown;
 use super::tree::{Node, Value};
 
 /// Masks every quotation of a secret of `root`.
