@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{self, Problems};
+use crate::config::{self, Overrides, Problems};
 use crate::graph::{self, GraphFormat};
 use crate::launch::{self, LaunchError, RunArgs};
 use crate::subscribe::{self, SubscribeArgs};
@@ -160,7 +160,7 @@ fn with_plan(
     set: &[String],
     then: impl FnOnce(&crate::plan::Plan) -> ExitCode,
 ) -> ExitCode {
-    match config::load(file, set, &wiring::context()) {
+    match config::load(file, Overrides { set, realtime: false }, &wiring::context()) {
         Ok(plan) => then(&plan),
         Err(problems) => report(&problems),
     }

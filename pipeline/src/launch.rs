@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use actors::plan::StreamPlan;
 use thiserror::Error;
 
-use crate::config::{self, Context, Problems};
+use crate::config::{self, Context, Overrides, Problems};
 use crate::inputs::{self, Clip, InputProblem};
 use crate::output::{Output, OutputError, Target};
 use crate::plan::{Plan, ServerPlan};
@@ -81,7 +81,8 @@ pub enum LaunchError {
 /// # Errors
 /// What is wrong with the call; nothing was changed then, except that the output may have been opened.
 pub fn prepare(args: &RunArgs, context: &Context<'_>) -> Result<Launch, LaunchError> {
-    let mut plan = config::load(&args.config, &args.set, context)?;
+    let overrides = Overrides { set: &args.set, realtime: args.realtime };
+    let mut plan = config::load(&args.config, overrides, context)?;
     let inputs = inputs::expand(&args.input).map_err(LaunchError::Inputs)?;
     let mut notes = inputs.notes;
     let mut clips = inputs.clips;
@@ -96,7 +97,6 @@ pub fn prepare(args: &RunArgs, context: &Context<'_>) -> Result<Launch, LaunchEr
         all - clips.len()
     });
     if args.input.is_empty() {
-        plan.streams.iter_mut().filter(|_| args.realtime).for_each(pace);
         clips = plan.streams.iter().map(clip_of).collect();
     } else {
         plan.streams = config::stream_plans(&clips, &plan.graph, args.realtime)?;
@@ -156,10 +156,6 @@ fn listen(plan: &mut Plan, args: &RunArgs) -> Result<(), LaunchError> {
         .map_err(|message| LaunchError::Call(format!("--listen: {message}")))?;
     plan.server = Some(ServerPlan { listen, token });
     Ok(())
-}
-
-fn pace(stream: &mut StreamPlan) {
-    stream.paced = true;
 }
 
 fn clip_of(stream: &StreamPlan) -> Clip {

@@ -275,10 +275,10 @@ streams ended 0   failed 1
   missing: meaning 1 (deadline)
   missing: speech 1 (unsupported_language)
 ms                  p50      p90      p99
-latency           104.6    108.8    484.0
-age               145.2    148.1    521.5
+latency           104.9    106.9    481.7
+age               143.9    146.8    521.4
 stage           windows   p50 ms   p99 ms  queue99   total s  batch
-objects               9     20.0     20.0      2.0      0.18      9
+objects               9     19.9     19.9      2.0      0.18      9
 "
         );
     }

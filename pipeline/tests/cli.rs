@@ -1,5 +1,7 @@
 //! The binary as a shell meets it: what it prints, where, and its exit status.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

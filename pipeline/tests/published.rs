@@ -1,5 +1,7 @@
 //! What the repository publishes is what the program does: schemas, ready configurations, their graphs.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 
 use media::result::{
@@ -8,7 +10,7 @@ use media::result::{
 };
 use media::{Rect, ScreenLine, StageId, StreamId};
 use pipeline::cli::schema_text;
-use pipeline::config::{Context, compile, config_schema, load, result_schema};
+use pipeline::config::{Context, Overrides, compile, config_schema, load, result_schema};
 use pipeline::graph::{GraphFormat, render, to_json};
 use pipeline::plan::Plan;
 use serde_json::Value;
@@ -40,7 +42,7 @@ fn configs() -> Vec<PathBuf> {
 }
 
 fn plan(name: &str) -> Plan {
-    load(&root().join("configs").join(name), &[], &context()).unwrap()
+    load(&root().join("configs").join(name), Overrides::default(), &context()).unwrap()
 }
 
 /// `UPDATE_PUBLISHED=1` writes the files anew.
@@ -68,7 +70,8 @@ fn every_ready_configuration_compiles() {
         assert!(names.contains(&format!("{wanted}.yaml")), "{names:?}");
     }
     for file in configs() {
-        load(&file, &[], &context()).unwrap_or_else(|problems| panic!("{problems}"));
+        load(&file, Overrides::default(), &context())
+            .unwrap_or_else(|problems| panic!("{problems}"));
     }
     assert!(plan("live-camera.yaml").streams[0].paced);
     assert!(!plan("audio-only.yaml").graph.stages.iter().any(|s| s.id.as_str() == "frames"));
@@ -105,7 +108,7 @@ fn the_schema_judges_as_the_program_does() {
         let bad = good.replacen(replace, by, 1);
         assert_ne!(bad, good, "{replace}");
         assert!(!validator.is_valid(&as_json(&bad)), "the schema allows `{by}`");
-        let ours = compile(&bad, Path::new("demo.yaml"), &[], &context());
+        let ours = compile(&bad, Path::new("demo.yaml"), Overrides::default(), &context());
         assert!(ours.is_err(), "the program allows `{by}`");
     }
 }

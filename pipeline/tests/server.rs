@@ -1,5 +1,7 @@
 //! The HTTP port as clients meet it: real sockets on loopback.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -11,10 +11,12 @@ use engine::Class;
 use media::{SourceSpec, StreamId};
 use serde::de::DeserializeOwned;
 
-use super::graph::is_path;
+use super::check::{Checker, join};
+use super::mask::mask;
 use super::problem::{At, Problem, Problems, alternatives};
 use super::raw::{RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
-use super::schema::{Checker, config_schema, join};
+use super::schema::config_schema;
+use super::settings::is_path;
 use super::tree::{self, Node};
 use super::{Context, env, graph, set};
 use crate::inputs::{self, Clip};
@@ -23,13 +25,26 @@ use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan, Secret, Serv
 /// Limits on opening a source and on the wait for one packet.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads and compiles a file; `set` are the values of `--set`.
+/// What the command line says beside the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrides<'a> {
+    /// Values of `--set`.
+    pub set: &'a [String],
+    /// `--realtime`: every stream is.
+    pub realtime: bool,
+}
+
+/// Reads and compiles a file.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(file: &Path, set: &[String], context: &Context<'_>) -> Result<Plan, Problems> {
+pub fn load(
+    file: &Path,
+    overrides: Overrides<'_>,
+    context: &Context<'_>,
+) -> Result<Plan, Problems> {
     match tree::read(file) {
-        Ok(text) => compile(&text, file, set, context),
+        Ok(text) => compile(&text, file, overrides, context),
         Err(problem) => Err(Problems::one(problem)),
     }
 }
@@ -41,13 +56,20 @@ pub fn load(file: &Path, set: &[String], context: &Context<'_>) -> Result<Plan, 
 pub fn compile(
     text: &str,
     file: &Path,
-    set: &[String],
+    overrides: Overrides<'_>,
     context: &Context<'_>,
 ) -> Result<Plan, Problems> {
     let mut problems = Vec::new();
     let origin = file.display().to_string();
-    let plan = tree::parse(text, &origin, &mut problems)
-        .and_then(|root| sections(root, file, set, context, &mut problems));
+    let plan = tree::parse(text, &origin, &mut problems).and_then(|mut root| {
+        for option in overrides.set {
+            set::apply(&mut root, option, &mut problems);
+        }
+        env::fill(&mut root, context.env, "", &mut problems);
+        let plan = sections(&root, file, overrides.realtime, context, &mut problems);
+        mask(&root, &mut problems);
+        plan
+    });
     match (Problems::of(problems), plan) {
         (None, Some(plan)) => Ok(plan),
         (Some(problems), _) => Err(problems),
@@ -60,20 +82,15 @@ pub fn compile(
 }
 
 fn sections(
-    mut root: Node,
+    root: &Node,
     file: &Path,
-    set: &[String],
+    realtime: bool,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<Plan> {
-    for option in set {
-        set::apply(&mut root, option, problems);
-    }
-    env::fill(&mut root, context.env, "", problems);
-
     let schema = config_schema();
     let mut checker = Checker { root: &schema, problems: Vec::new() };
-    checker.check(&root, &schema, "");
+    checker.check(root, &schema, "");
     let faulty: BTreeSet<String> = checker.problems.iter().map(|p| p.path.clone()).collect();
     problems.append(&mut checker.problems);
     let mut reader = Reader { faulty: &faulty, problems };
@@ -93,7 +110,7 @@ fn sections(
     let graph = root
         .get("stages")
         .and_then(|stages| graph::compile(stages, &names, &in_stages, context, reader.problems));
-    let streams = reader.streams(root.get("streams"), file, graph.as_ref(), &root);
+    let streams = reader.streams(root, file, realtime, graph.as_ref());
     Some(Plan { server, compute: compute?, models, graph: graph?, streams })
 }
 
@@ -186,10 +203,10 @@ impl Reader<'_> {
 
     fn streams(
         &mut self,
-        node: Option<&Node>,
-        file: &Path,
-        graph: Option<&GraphPlan>,
         root: &Node,
+        file: &Path,
+        realtime: bool,
+        graph: Option<&GraphPlan>,
     ) -> Vec<StreamPlan> {
         let folder = file.parent().unwrap_or(Path::new(""));
         // The window is wanted even where the graph has problems of its own.
@@ -197,11 +214,13 @@ impl Reader<'_> {
             stage.node.get("kind").and_then(Node::text) == Some("fuse")
                 && stage.node.get("window").and_then(Node::text) == Some("clip")
         });
+        let streams = root.get("streams").map(Node::items).unwrap_or_default();
         let mut plans: Vec<StreamPlan> = Vec::new();
         let mut first_at: BTreeMap<String, At> = BTreeMap::new();
-        for (i, node) in node.map(Node::items).unwrap_or_default().iter().enumerate() {
+        for (i, node) in streams.iter().enumerate() {
             let path = format!("streams[{i}]");
-            let Some(raw) = self.section::<RawStream>(node, &path) else { continue };
+            let Some(mut raw) = self.section::<RawStream>(node, &path) else { continue };
+            raw.realtime |= realtime;
             let at = |key: &str| node.get(key).map_or(&node.at, |n| &n.at).clone();
             if let Some(first) = first_at.get(&raw.id) {
                 let message =

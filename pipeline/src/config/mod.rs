@@ -2,16 +2,20 @@
 //!
 //! All problems are found at once; after this nothing is known by a string that may be wrong.
 
+mod check;
 mod compile;
 mod env;
 mod graph;
+mod mask;
 mod problem;
 mod raw;
+mod scalar;
 mod schema;
 mod set;
+mod settings;
 mod tree;
 
-pub use compile::{compile, load, stream_plans};
+pub use compile::{Overrides, compile, load, stream_plans};
 pub use problem::{At, Problem, Problems};
 pub use raw::{
     RawBackend, RawCompute, RawConfig, RawLanes, RawModel, RawServer, RawShares, RawStream, Time,

@@ -108,7 +108,7 @@ pub(crate) fn nearest<'a>(
         .into_iter()
         .map(|name| (distance(found, name), name))
         .filter(|(distance, name)| {
-            *distance <= (length.max(name.chars().count()) / 3).max(1) && *distance < length.max(2)
+            *distance <= (length.max(name.chars().count()) / 3).max(1) && *distance < length
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)

@@ -9,6 +9,7 @@ use engine::Class;
 use proptest::prelude::*;
 
 use super::*;
+use crate::inputs::Clip;
 use crate::plan::{BackendPlan, Lanes, Plan};
 
 const CATALOGUE: &[&str] = &[
@@ -37,7 +38,7 @@ fn alert(rule: &str) -> Result<(), String> {
 fn with_set(text: &str, set: &[&str]) -> Result<Plan, Problems> {
     let set: Vec<String> = set.iter().map(|s| (*s).to_owned()).collect();
     let context = Context { catalogue: CATALOGUE, env: &env, alert: &alert };
-    compile(text, Path::new("dir/p.yaml"), &set, &context)
+    compile(text, Path::new("dir/p.yaml"), Overrides { set: &set, realtime: false }, &context)
 }
 
 fn said(text: &str) -> String {
@@ -47,7 +48,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// A graph of everything, one stage replaced.
+/// A graph of everything, one part replaced.
 fn graph(replace: &str, by: &str) -> String {
     let text = "version: 1
 streams:
@@ -129,12 +130,12 @@ compute: { lanes: auto, shares: { vision: 0.25, audio: 0.15 } }
 #[test]
 fn a_cycle_lists_its_stages() {
     let text = said(&graph("kind: ocr,        from: frames", "kind: ocr, from: [frames, fused]"));
-    assert!(text.contains("dir/p.yaml:9:39: error: stages.vision.from: "), "{text}");
+    assert!(text.contains("error: stages.vision.from: "), "{text}");
     assert!(text.contains("a cycle of stages: `vision` → `fused` → `vision`"), "{text}");
 
     let text = said(&graph("from: source.audio", "from: [source.audio, stt]"));
     assert!(
-        text.contains("p.yaml:8:49: error: stages.stt.from: stage `stt` reads its own output"),
+        text.contains("p.yaml:8:52: error: stages.stt.from: stage `stt` reads its own output"),
         "{text}"
     );
 }
@@ -186,7 +187,7 @@ fn a_wrong_port_names_both_types_and_what_would_fit() {
     let text = said(&graph("from: source.audio", "from: frames"));
     assert!(
         text.contains(
-            "p.yaml:8:35: error: stages.stt.from: input `frames` gives frames, but kind `transcribe` reads audio \
+            "p.yaml:8:37: error: stages.stt.from: input `frames` gives frames, but kind `transcribe` reads audio \
              (fits: `source.audio`)"
         ),
         "{text}"
@@ -342,6 +343,9 @@ fn no_message_shows_a_secret() {
         graph("kind: ocr", "kind: '${CAM_PASSWORD}'"),
         graph("model: text", "model: '${CAM_PASSWORD}'"),
         graph("model: smollm2-135m", "model: '${CAM_PASSWORD}'"),
+        graph("uri: m01_vfr.mp4", "uri: a, 'rtsp://admin:hunter2@cam': b"),
+        graph("model: text }", "model: text, category_by: '${CAM_PASSWORD}' }"),
+        graph("model: text }", "model: text, categories: ['${CAM_PASSWORD}', '${CAM_PASSWORD}'] }"),
         graph("id: cam1", "language: '${CAM_PASSWORD}', id: cam1"),
     ] {
         let text = said(&text);
@@ -370,7 +374,7 @@ fn exactly_one_fuse() {
 fn whole_clips_need_an_end() {
     let live = graph("m01_vfr.mp4", "rtsp://u:hunter2@cam/1").replace("500ms", "clip");
     let text = said(&live);
-    assert!(text.contains("p.yaml:3:21: error: streams[0].uri: stream `cam1` is live"), "{text}");
+    assert!(text.contains("p.yaml:3:22: error: streams[0].uri: stream `cam1` is live"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
 
     let plan = with_set(&graph("500ms", "clip"), &[]).unwrap();
@@ -380,7 +384,6 @@ fn whole_clips_need_an_end() {
     let plans = stream_plans(&[clip("a.mp4")], &plan.graph, true).unwrap();
     assert!(plans[0].paced && plans[0].source.sampling.audio);
 }
-use crate::inputs::Clip;
 
 #[test]
 fn models_must_exist() {

@@ -15,6 +15,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use axum::{Json, Router, middleware};
 use media::StreamId;
 use media::result::StreamState;
@@ -127,6 +128,12 @@ impl Server {
             subscribers: Arc::clone(&subscribers),
             cut: is_cut,
         };
+        // Results are small and wanted now: not held back to fill a packet.
+        let listener = listener.tap_io(|socket| {
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "a client's socket stays slow");
+            }
+        });
         let serve = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
             // Also ends when the server is dropped.
             let _ = stop_accepting.wait_for(|accepting| !accepting).await;
