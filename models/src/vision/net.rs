@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
 use ort::value::TensorRef;
 
 use crate::model::ModelError;
@@ -28,11 +29,22 @@ impl Net {
         file: &Path,
         outputs: usize,
     ) -> Result<Net, ModelError> {
+        Self::open_at(runtime, name, file, outputs, GraphOptimizationLevel::All)
+    }
+
+    /// The same with the graph optimised only so far.
+    pub(super) fn open_at(
+        runtime: &Runtime,
+        name: &str,
+        file: &Path,
+        outputs: usize,
+        level: GraphOptimizationLevel,
+    ) -> Result<Net, ModelError> {
         if !file.is_file() {
             let path = file.display().to_string();
             return Err(ModelError::Absent { name: name.to_owned(), path });
         }
-        let session = runtime.session(name, file, Provider::Cpu)?;
+        let session = runtime.session_at(name, file, Provider::Cpu, level)?;
         let (inputs, found) = (session.inputs().len(), session.outputs().len());
         if inputs != 1 || found < outputs {
             return Err(ModelError::Load {

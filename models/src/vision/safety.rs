@@ -45,8 +45,9 @@ impl Model for Safety {
     type Input = Frame;
     type Output = f32;
 
+    /// One thread computes a batch no faster than its members one by one; two would be too long a piece.
     fn batch_max(&self) -> usize {
-        2
+        1
     }
 
     fn run(&mut self, batch: &[Frame]) -> Result<Vec<f32>, ModelError> {

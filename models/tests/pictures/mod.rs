@@ -20,7 +20,7 @@ fn frame(pts: Pts, width: u32, height: u32, pixels: Vec<u8>) -> Frame {
 }
 
 /// A photograph of scikit-image, without its ending.
-pub fn photograph(name: &str) -> Frame {
+pub(crate) fn photograph(name: &str) -> Frame {
     let dir = media("skimage");
     let path = ["png", "jpg"].map(|end| dir.join(format!("{name}.{end}")));
     let path = path.iter().find(|p| p.exists()).unwrap_or_else(|| panic!("no photograph {name}"));
@@ -29,7 +29,7 @@ pub fn photograph(name: &str) -> Frame {
 }
 
 /// The coffee photograph with a Latin and a Chinese line.
-pub fn drawn_text() -> Frame {
+pub(crate) fn drawn_text() -> Frame {
     assert!(Path::new(FONT).exists(), "{FONT} is not there; apt-get install fonts-wqy-microhei");
     let draw = |text: &str, place: &str| format!("drawtext=fontfile={FONT}:text='{text}':{place}");
     let filter = [
@@ -44,7 +44,7 @@ pub fn drawn_text() -> Frame {
 }
 
 /// The frame of vtest.avi at `seconds`.
-pub fn vtest_frame(seconds: f64) -> Frame {
+pub(crate) fn vtest_frame(seconds: f64) -> Frame {
     let video = media("vtest").join("vtest.avi");
     let at = seconds.to_string();
     let pixels = decode(&["-ss", &at, "-i", video.to_str().unwrap(), "-frames:v", "1"]);
@@ -52,7 +52,7 @@ pub fn vtest_frame(seconds: f64) -> Frame {
 }
 
 /// `fps` frames a second of the first `seconds` of vtest.avi.
-pub fn vtest_frames(fps: i64, seconds: u32) -> Vec<Frame> {
+pub(crate) fn vtest_frames(fps: i64, seconds: u32) -> Vec<Frame> {
     let video = media("vtest").join("vtest.avi");
     let (length, filter) = (seconds.to_string(), format!("fps={fps}"));
     let input = ["-i", video.to_str().unwrap(), "-t", &length, "-vf", &filter];
