@@ -27,7 +27,6 @@ fn list(into: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn every_clip_of_a_list_gets_one_answer() {
     let machine = Machine::take();
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -49,7 +48,6 @@ async fn every_clip_of_a_list_gets_one_answer() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_killed_bulk_run_loses_and_doubles_no_clip() {
     let machine = Machine::take();
     let dir = tempfile::tempdir().expect("a temporary folder");
