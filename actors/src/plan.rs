@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::Class;
-use media::{SourceSpec, StageId, StreamId};
+use media::{Sampling, SourceInfo, SourceSpec, StageId, StreamId, TrackKind};
 
 use crate::stages::Settings;
 
@@ -63,4 +63,65 @@ pub struct StreamPlan {
     pub language: Option<String>,
     /// Time from admission within which a clip wants its answer.
     pub clip_budget: Option<Duration>,
+}
+
+impl GraphPlan {
+    /// Position of the `fuse` stage.
+    pub fn fuse(&self) -> Option<usize> {
+        self.stages.iter().position(|stage| matches!(stage.settings, Settings::Fuse(_)))
+    }
+
+    /// Settings of the `fuse` stage.
+    pub fn fuse_settings(&self) -> Option<&crate::stages::FuseSettings> {
+        self.stages.iter().find_map(|stage| match &stage.settings {
+            Settings::Fuse(settings) => Some(settings),
+            _ => None,
+        })
+    }
+
+    /// What the reader must hand out so that every stage gets what it asks for.
+    pub fn sampling(&self) -> Sampling {
+        let mut sampling =
+            Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
+        for stage in &self.stages {
+            if let Settings::Frames(frames) = &stage.settings {
+                sampling.fps = sampling.fps.max(frames.fps);
+                sampling.cuts |= frames.cuts;
+                sampling.side_max = sampling.side_max.max(frames.side_max);
+            }
+            sampling.audio |= stage.inputs.contains(&Input::SourceAudio);
+            sampling.subtitles |= stage.inputs.contains(&Input::SourceSubtitles);
+        }
+        sampling
+    }
+
+    /// Per stage: time to keep free for what follows it in a window.
+    pub(crate) fn tails(&self) -> Vec<Duration> {
+        let mut tails = vec![Duration::ZERO; self.stages.len()];
+        for (at, stage) in self.stages.iter().enumerate().rev() {
+            let through = tails[at] + stage.settings.cost_hint();
+            for input in &stage.inputs {
+                if let Input::Stage(from) = input {
+                    tails[from.0] = tails[from.0].max(through);
+                }
+            }
+        }
+        tails
+    }
+
+    /// Per stage: whether it can say anything about a source with these tracks.
+    pub(crate) fn applies(&self, info: &SourceInfo, titled: bool) -> Vec<bool> {
+        let mut applies: Vec<bool> = Vec::with_capacity(self.stages.len());
+        for stage in &self.stages {
+            let fed = stage.inputs.iter().any(|input| match input {
+                Input::SourceVideo => info.has(TrackKind::Video),
+                Input::SourceAudio => info.has(TrackKind::Audio),
+                Input::SourceSubtitles => info.has(TrackKind::Subtitle),
+                Input::Stage(from) => applies[from.0],
+            });
+            let text = matches!(stage.settings, Settings::Understand(_));
+            applies.push(fed || (text && titled));
+        }
+        applies
+    }
 }

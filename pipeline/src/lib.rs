@@ -1,1 +1,20 @@
-//! The binary: configuration, plan, running graph, HTTP and WebSocket.
+//! The binary `pipeline`: configuration → plan → running graph; HTTP and WebSocket; command line.
+//!
+//! Nothing is above it. `config` compiles text to a `plan::Plan`; `inputs` and `resume` say which clips a run has;
+//! `server`, `output` and `summary` carry results away; `cli` puts a call together; `wiring` is where the rooms
+//! below are joined to it.
+
+pub mod cli;
+pub mod config;
+pub mod graph;
+pub mod inputs;
+pub mod launch;
+pub mod output;
+pub mod plan;
+pub mod resume;
+pub mod run;
+pub mod server;
+pub mod show;
+pub mod subscribe;
+pub mod summary;
+pub mod wiring;

@@ -1,2 +1,7 @@
-#![doc = "The binary `pipeline`."]
-fn main() {}
+//! The binary `pipeline`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pipeline::cli::main()
+}

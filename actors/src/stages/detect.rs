@@ -1,10 +1,17 @@
 //! `detect`: objects with boxes, tracked over time
 
-use engine::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use ::models::vision::{Tracker, TrackerSettings};
+use engine::{Class, JobEnd, Ticket};
+use futures_util::future::BoxFuture;
+use media::{Detection, Frame, Observation, Pts};
+
+use super::ordered::FrameStage;
+use super::thin::Thinner;
 use super::{Kind, PortType, Settings, parse, schema_of};
+use crate::ask::Asked;
 
 pub(super) static KIND: Kind = Kind {
     name: "detect",
@@ -36,5 +43,48 @@ pub struct DetectSettings {
 impl Default for DetectSettings {
     fn default() -> Self {
         DetectSettings { model: "ssdlite-300".into(), fps: None, score_min: 0.4, track: true }
+    }
+}
+
+/// Detection and tracking.
+pub(crate) struct Detecting {
+    model: Asked<Frame, Vec<Detection>>,
+    thin: Thinner,
+    score_min: f32,
+    tracker: Option<Tracker>,
+}
+
+impl Detecting {
+    pub(crate) fn new(settings: &DetectSettings, model: Asked<Frame, Vec<Detection>>) -> Self {
+        Detecting {
+            model,
+            thin: Thinner::new(settings.fps),
+            score_min: settings.score_min,
+            tracker: settings.track.then(|| {
+                let defaults = TrackerSettings::default();
+                Tracker::new(TrackerSettings { score_min: settings.score_min, ..defaults })
+            }),
+        }
+    }
+}
+
+impl FrameStage for Detecting {
+    type Answer = Vec<Detection>;
+
+    fn wants(&mut self, frame: &Frame) -> bool {
+        self.thin.wants(frame)
+    }
+
+    fn ask(&mut self, ticket: Ticket, frame: Frame) -> BoxFuture<'static, JobEnd<Self::Answer>> {
+        self.model.ask(ticket, frame)
+    }
+
+    fn settle(&mut self, pts: Pts, found: Vec<Detection>) -> Observation {
+        // The tracker also uses weak detections, to carry a track through an occlusion.
+        let objects = match &mut self.tracker {
+            Some(tracker) => tracker.update(pts, found),
+            None => found.into_iter().filter(|object| object.score >= self.score_min).collect(),
+        };
+        Observation::Objects { pts, objects }
     }
 }

@@ -5,15 +5,27 @@ mod detect;
 mod frames;
 mod fuse;
 mod ocr;
+mod ordered;
 mod safety;
 mod scene;
 mod sentiment;
+mod thin;
 mod transcribe;
 mod understand;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::models::ModelError;
 use engine::Class;
+use futures_util::FutureExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
+
+use crate::plan::StreamPlan;
+use crate::stage::{LeftOut, StageActor, StageIo, StageLogic};
+use crate::system::{Deps, Spawner};
+use ordered::Ordered;
 
 pub use detect::DetectSettings;
 pub use frames::FramesSettings;
@@ -118,6 +130,16 @@ pub enum Settings {
 }
 
 impl Settings {
+    /// Rough time this stage adds to a window after its inputs are there, kept free by those before it. The
+    /// scheduler's own learned costs decide what is shed.
+    pub(crate) fn cost_hint(&self) -> Duration {
+        Duration::from_millis(match self {
+            Settings::Understand(_) => 150,
+            Settings::Fuse(_) => 20,
+            _ => 1,
+        })
+    }
+
     /// The kind these settings belong to.
     pub fn kind(&self) -> &'static Kind {
         match self {
@@ -156,4 +178,72 @@ fn parse<T: DeserializeOwned>(
     wrap: fn(T) -> Settings,
 ) -> Result<Settings, serde_json::Error> {
     serde_json::from_value(value).map(wrap)
+}
+
+/// How the actor of a stage is started; none for `fuse`, which the stream starts itself.
+pub(crate) fn spawner(
+    settings: &Settings,
+    io: &StageIo,
+    stream: &StreamPlan,
+    deps: &Arc<Deps>,
+) -> Result<Option<Spawner>, ModelError> {
+    let models = &deps.models;
+    Ok(Some(match settings.clone() {
+        Settings::Frames(s) => spawn(io, move || frames::FramesLogic::new(&s)),
+        Settings::Detect(s) => {
+            let model = models.detector(&s.model)?;
+            spawn(io, move || Ordered::new(detect::Detecting::new(&s, model.clone())))
+        }
+        Settings::Scene(s) => {
+            let model = models.classifier(&s.model)?;
+            spawn(io, move || Ordered::new(scene::Classifying::new(&s, model.clone())))
+        }
+        Settings::Safety(s) => {
+            let model = models.safety(&s.model)?;
+            spawn(io, move || Ordered::new(safety::Guarding::new(&s, model.clone())))
+        }
+        Settings::Ocr(s) => {
+            let (detector, recognizer) = models.reader(&s.model)?;
+            spawn(io, move || {
+                Ordered::new(ocr::ReadingText::new(&s, detector.clone(), recognizer.clone()))
+            })
+        }
+        Settings::Transcribe(s) => {
+            let (activity, transcriber) = models.listener(&s.model)?;
+            let language = stream.language.clone();
+            spawn(io, move || {
+                transcribe::TranscribeLogic::new(
+                    &s,
+                    language.clone(),
+                    activity.clone(),
+                    transcriber.clone(),
+                )
+            })
+        }
+        Settings::Sentiment(_) => spawn(io, || sentiment::SentimentLogic),
+        Settings::Understand(s) => {
+            let text = models.text(&s.model)?;
+            let given = understand::Given::new(stream);
+            spawn(io, move || understand::UnderstandLogic::new(&s, given.clone(), text.clone()))
+        }
+        Settings::Fuse(_) => return Ok(None),
+    }))
+}
+
+/// The stand-in for a stage that was given up.
+pub(crate) fn left_out(io: &StageIo) -> Spawner {
+    spawn(io, || LeftOut)
+}
+
+fn spawn<L: StageLogic>(io: &StageIo, make: impl Fn() -> L + Send + Sync + 'static) -> Spawner {
+    let io = io.clone();
+    let make: Arc<dyn Fn() -> L + Send + Sync> = Arc::new(make);
+    Arc::new(move |supervisor| {
+        let actor = StageActor { io: io.clone(), make: make.clone() };
+        async move {
+            let (actor, _) = ractor::Actor::spawn_linked(None, actor, (), supervisor).await?;
+            Ok(actor.get_cell())
+        }
+        .boxed()
+    })
 }

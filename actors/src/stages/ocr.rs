@@ -1,9 +1,20 @@
 //! `ocr`: text on the screen
 
-use engine::Class;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::models::vision::{ReadText, TextArea, TextCrop};
+use engine::{Class, JobEnd, Ticket};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use media::{Frame, Observation, Pts, Rect, ScreenLine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ask::Asked;
+
+use super::ordered::FrameStage;
+use super::thin::Thinner;
 use super::{Kind, PortType, Settings, parse, schema_of};
 
 pub(super) static KIND: Kind = Kind {
@@ -46,5 +57,188 @@ impl Default for OcrSettings {
             score_min: 0.6,
             lines_max: 12,
         }
+    }
+}
+
+/// Reading the screen: finds lines, and reads those that changed since the last frame.
+pub(crate) struct ReadingText {
+    reader: Reader,
+    thin: Thinner,
+}
+
+#[derive(Clone)]
+struct Reader {
+    detector: Asked<Frame, Vec<TextArea>>,
+    recognizer: Asked<TextCrop, ReadText>,
+    score_min: f32,
+    lines_max: usize,
+    /// Lines of the last frame, with what they looked like.
+    known: Arc<Mutex<Vec<Known>>>,
+}
+
+/// A line that was read, and how it looked.
+#[derive(Clone)]
+struct Known {
+    rect: Rect,
+    look: Look,
+    read: ReadText,
+}
+
+/// Brightness of a line in 64 x 8 cells: the same text at the same place looks the same.
+#[derive(Clone, PartialEq)]
+struct Look([[u8; 64]; 8]);
+
+/// Mean difference of cells, in 0..255, up to which a line has not changed. Compression moves it by one or two;
+/// one other letter in forty by about three.
+const CHANGE_MAX: f32 = 2.0;
+/// Overlap from which two boxes are the same place.
+const PLACE_IOU_MIN: f32 = 0.8;
+
+impl ReadingText {
+    pub(crate) fn new(
+        settings: &OcrSettings,
+        detector: Asked<Frame, Vec<TextArea>>,
+        recognizer: Asked<TextCrop, ReadText>,
+    ) -> Self {
+        ReadingText {
+            reader: Reader {
+                detector,
+                recognizer,
+                score_min: settings.score_min,
+                lines_max: settings.lines_max,
+                known: Arc::default(),
+            },
+            thin: Thinner::new(settings.fps),
+        }
+    }
+}
+
+impl FrameStage for ReadingText {
+    type Answer = Vec<ScreenLine>;
+
+    fn wants(&mut self, frame: &Frame) -> bool {
+        self.thin.wants(frame)
+    }
+
+    fn ask(&mut self, ticket: Ticket, frame: Frame) -> BoxFuture<'static, JobEnd<Self::Answer>> {
+        self.reader.clone().read(ticket, frame).boxed()
+    }
+
+    fn settle(&mut self, pts: Pts, lines: Vec<ScreenLine>) -> Observation {
+        Observation::Screen { pts, lines }
+    }
+}
+
+impl Reader {
+    /// Two pieces of work with a lease each: where text is, then its lines, which batch with those of others.
+    async fn read(self, ticket: Ticket, frame: Frame) -> JobEnd<Vec<ScreenLine>> {
+        let (areas, mut cost) = match self.detector.ask(ticket.clone(), frame.clone()).await {
+            JobEnd::Done { output, queue, compute, batch } => {
+                (output, Cost { queue, compute, batch })
+            }
+            JobEnd::Shed => return JobEnd::Shed,
+            JobEnd::Expired => return JobEnd::Expired,
+            JobEnd::Cancelled => return JobEnd::Cancelled,
+            JobEnd::Failed(error) => return JobEnd::Failed(error),
+        };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut seen: Vec<Known> = Vec::with_capacity(areas.len());
+        let mut asked = Vec::new();
+        for area in areas.into_iter().take(self.lines_max) {
+            let look = Look::of(&frame, area.rect);
+            let same = known.iter().find(|known| {
+                known.rect.iou(area.rect) >= PLACE_IOU_MIN
+                    && known.look.differs(&look) <= CHANGE_MAX
+            });
+            match same {
+                Some(known) => seen.push(Known { rect: area.rect, look, read: known.read.clone() }),
+                None => asked.push((area.rect, look)),
+            }
+        }
+        let answers = join_all(asked.iter().map(|(rect, _)| {
+            let crop = TextCrop { frame: frame.clone(), rect: *rect };
+            self.recognizer.ask(ticket.clone(), crop)
+        }))
+        .await;
+        for ((rect, look), end) in asked.into_iter().zip(answers) {
+            match end {
+                JobEnd::Done { output, queue, compute, batch } => {
+                    cost.queue = cost.queue.max(queue);
+                    cost.compute += compute / batch.max(1);
+                    seen.push(Known { rect, look, read: output });
+                }
+                // Half a screen would look like a change of text: no answer rather than a part of one.
+                JobEnd::Shed => return JobEnd::Shed,
+                JobEnd::Expired => return JobEnd::Expired,
+                JobEnd::Cancelled => return JobEnd::Cancelled,
+                JobEnd::Failed(error) => return JobEnd::Failed(error),
+            }
+        }
+        in_reading_order(&mut seen);
+        let lines = seen
+            .iter()
+            .filter(|line| line.read.score >= self.score_min && !line.read.text.trim().is_empty())
+            .map(|line| ScreenLine {
+                text: line.read.text.clone(),
+                score: line.read.score,
+                rect: line.rect,
+                pts_ms: frame.pts.ms(),
+            })
+            .collect();
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        JobEnd::Done { output: lines, queue: cost.queue, compute: cost.compute, batch: cost.batch }
+    }
+}
+
+struct Cost {
+    queue: Duration,
+    compute: Duration,
+    batch: u32,
+}
+
+/// Top to bottom; what overlaps in height by half is one row, left to right.
+fn in_reading_order(lines: &mut [Known]) {
+    lines.sort_by(|a, b| a.rect.1.total_cmp(&b.rect.1));
+    let mut start = 0;
+    while start < lines.len() {
+        let row = lines[start].rect;
+        let mut end = start + 1;
+        while end < lines.len() && lines[end].rect.1 < row.1 + row.3 / 2.0 {
+            end += 1;
+        }
+        lines[start..end].sort_by(|a, b| a.rect.0.total_cmp(&b.rect.0));
+        start = end;
+    }
+}
+
+impl Look {
+    fn of(frame: &Frame, rect: Rect) -> Look {
+        let (width, height) = (frame.width as usize, frame.height as usize);
+        let at = |start: f32, size: f32, cell: usize, cells: usize, max: usize| {
+            let place = (start + size * (cell as f32 + 0.5) / cells as f32) * max as f32;
+            (place.max(0.0) as usize).min(max.saturating_sub(1))
+        };
+        let mut look = [[0; 64]; 8];
+        for (row, cells) in look.iter_mut().enumerate() {
+            let y = at(rect.1, rect.3, row, 8, height);
+            for (column, cell) in cells.iter_mut().enumerate() {
+                let x = at(rect.0, rect.2, column, 64, width);
+                let pixel = (y * width + x) * 3;
+                // Green is most of what is seen as brightness.
+                *cell = frame.pixels.get(pixel + 1).copied().unwrap_or_default();
+            }
+        }
+        Look(look)
+    }
+
+    fn differs(&self, other: &Look) -> f32 {
+        let sum: u32 = self
+            .0
+            .iter()
+            .flatten()
+            .zip(other.0.iter().flatten())
+            .map(|(a, b)| u32::from(a.abs_diff(*b)))
+            .sum();
+        sum as f32 / 512.0
     }
 }

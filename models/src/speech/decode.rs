@@ -12,14 +12,15 @@ use crate::model::ModelError;
 const START: i64 = 1;
 const END: u32 = 2;
 /// Longest repeating pattern that is looked for, in tokens.
-const LOOP_TOKENS_MAX: usize = 16;
+const LOOP_TOKENS_MAX: usize = 32;
 
 /// What was said, as far as the model can tell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transcript {
     /// Possibly empty.
     pub text: String,
-    /// Mean probability of the tokens, the end included, 0..1; 0 for silence.
+    /// Mean probability of the tokens, the end included, 0..1; 0 when the model was not asked. Says nothing
+    /// when the text is empty.
     pub confidence: f32,
     /// Tokens kept.
     pub tokens: usize,
@@ -110,10 +111,11 @@ impl Decoding {
     /// # Errors
     /// `Answer` when a token is not in the vocabulary.
     pub fn finish(self, model: &Transcriber) -> Result<Transcript, ModelError> {
-        let count = self.probabilities.len().max(1) as f32;
+        let (sum, count) =
+            self.probabilities.iter().fold((0.0, 0.0f32), |(sum, count), p| (sum + p, count + 1.0));
         Ok(Transcript {
             text: model.text_of(&self.tokens)?,
-            confidence: self.probabilities.iter().sum::<f32>() / count,
+            confidence: sum / count.max(1.0),
             tokens: self.tokens.len(),
             seconds: self.encoded.seconds,
             ended_by: self.end.unwrap_or(DecodingEnd::Length),

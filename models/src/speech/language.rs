@@ -126,7 +126,7 @@ fn foreign_share(text: &str) -> f32 {
     let (mut words, mut foreign) = (0u32, 0u32);
     for word in text.split(|c: char| !c.is_alphabetic()).filter(|w| !w.is_empty()) {
         words += 1;
-        let other_letter = word.chars().any(|c| !c.is_ascii());
+        let other_letter = !word.is_ascii();
         let lower = word.to_lowercase();
         if other_letter || FOREIGN_WORDS.contains(&lower.as_str()) {
             foreign += 1;

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::text::{is_stop_word, sentences, stem, words};
+use super::stop::is_stop_word;
+use super::text::{sentences, stem, words};
 
 /// Longest keyword, in words.
 const PHRASE_WORDS_MAX: usize = 3;

@@ -1,11 +1,17 @@
-//! Which language a written text is in: letters and trigrams (`whatlang`), with a hand for short English.
+//! Which language a written text is in: letters and trigrams (`whatlang`), and for short texts the little words
+//! that every sentence of a language has.
 
 use whatlang::{Lang, detect};
 
-use super::text::{is_stop_word, words};
+use super::stop::is_stop_word;
+use super::text::words;
 
 /// Below this many letters, only scripts of a single language tell anything.
 const LETTERS_MIN: usize = 12;
+/// Share of little words that tells a language by itself …
+const LITTLE_ALONE: f32 = 0.4;
+/// … and when trigrams guess the same.
+const LITTLE_AGREEING: f32 = 0.2;
 
 /// A language with how sure that is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,32 +24,93 @@ pub struct TextLanguage {
 
 /// The language of `text`; none when it can't be told, as with a name or a number.
 pub fn language_of_text(text: &str) -> Option<TextLanguage> {
+    let found = detect(text)?;
     let letters = text.chars().filter(|c| c.is_alphabetic()).count();
-    let found = detect(text);
-    let one_language = found.as_ref().is_some_and(|f| f.confidence() >= 1.0) && !is_latin(text);
-    if letters < LETTERS_MIN && !one_language {
+    if letters < LETTERS_MIN && (is_latin(text) || found.confidence() < 1.0) {
         return None;
     }
-    // Trigrams of a short sentence say little; its little words say a lot.
-    let (mut total, mut little) = (0u32, 0u32);
-    for word in words(text).filter(|w| w.is_ascii()) {
-        total += 1;
-        little += u32::from(is_stop_word(word));
-    }
-    let share = if total >= 3 { little as f32 / total as f32 } else { 0.0 };
-    match found {
-        Some(f) if f.lang() == Lang::Eng => {
-            let confidence = (f.confidence() as f32).max(share);
-            Some(TextLanguage { language: "en", confidence: confidence.min(1.0) })
-                .filter(|l| f.is_reliable() || l.confidence >= 0.3)
+    let (trigrams, confidence) = (code(found.lang()), found.confidence() as f32);
+    let little = by_little_words(text);
+    let enough = |share: f32| share >= LITTLE_ALONE;
+    let agree = |language: &str, share: f32| share >= LITTLE_AGREEING && language == trigrams;
+    match little {
+        Some((language, share)) if enough(share) || agree(language, share) => {
+            let sure = if language == trigrams { share.max(confidence) } else { share };
+            Some(TextLanguage { language, confidence: sure.clamp(0.0, 1.0) })
         }
-        Some(f) if f.is_reliable() && share < 0.5 => {
-            Some(TextLanguage { language: code(f.lang()), confidence: f.confidence() as f32 })
+        _ if found.is_reliable() => {
+            Some(TextLanguage { language: trigrams, confidence: confidence.clamp(0.0, 1.0) })
         }
-        _ if share >= 0.4 => Some(TextLanguage { language: "en", confidence: share }),
         _ => None,
     }
 }
+
+/// The language with most little words, with their share of all words.
+fn by_little_words(text: &str) -> Option<(&'static str, f32)> {
+    let words: Vec<String> = words(text).map(str::to_lowercase).collect();
+    if words.len() < 3 {
+        return None;
+    }
+    let share = |known: &dyn Fn(&str) -> bool| {
+        words.iter().filter(|w| known(w)).count() as f32 / words.len() as f32
+    };
+    let mut best = ("en", share(&is_stop_word));
+    for (language, little) in LITTLE_WORDS {
+        let share = share(&|w: &str| little.contains(&w));
+        if share > best.1 {
+            best = (language, share);
+        }
+    }
+    Some(best)
+}
+
+/// Most frequent words of languages that are easily confused in short texts; English has its stop words.
+const LITTLE_WORDS: &[(&str, &[&str])] = &[
+    (
+        "de",
+        &[
+            "der", "die", "das", "und", "ist", "nicht", "ein", "eine", "einen", "zu", "mit", "auf",
+            "von", "im", "den", "dem", "für", "sich", "auch", "es", "ich", "sie", "wir", "hat",
+            "um", "am", "bei",
+        ],
+    ),
+    (
+        "fr",
+        &[
+            "le", "la", "les", "de", "des", "du", "un", "une", "et", "est", "en", "à", "que",
+            "qui", "dans", "pour", "pas", "sur", "il", "elle", "nous", "vous", "je", "ce", "ne",
+            "au", "avec", "plus",
+        ],
+    ),
+    (
+        "es",
+        &[
+            "el", "la", "los", "las", "de", "del", "un", "una", "y", "es", "en", "que", "por",
+            "para", "con", "no", "se", "su", "al", "lo", "como", "más", "está", "ha", "muy",
+        ],
+    ),
+    (
+        "it",
+        &[
+            "il", "la", "lo", "gli", "le", "di", "del", "della", "un", "una", "e", "è", "in",
+            "che", "per", "con", "non", "si", "al", "sono", "ha", "anche", "più", "nel", "da",
+        ],
+    ),
+    (
+        "pt",
+        &[
+            "o", "os", "as", "de", "do", "da", "dos", "um", "uma", "e", "é", "em", "que", "por",
+            "para", "com", "não", "se", "ao", "no", "na", "mais", "está", "seu",
+        ],
+    ),
+    (
+        "nl",
+        &[
+            "de", "het", "een", "en", "van", "is", "in", "op", "te", "dat", "niet", "met", "voor",
+            "zijn", "aan", "er", "maar", "ook", "naar", "bij", "wij", "ik", "uit",
+        ],
+    ),
+];
 
 fn is_latin(text: &str) -> bool {
     text.chars().filter(|c| c.is_alphabetic()).all(|c| (c as u32) < 0x250)

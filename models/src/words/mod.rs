@@ -8,6 +8,7 @@
 mod embed;
 mod extract;
 mod identify;
+mod stop;
 mod text;
 mod tone;
 

@@ -1,18 +1,20 @@
 //! Real weights, real recordings, and what is needed to compare what was heard with what was said.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "a module of test binaries")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails where its material is missing")]
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use media::{Clock, Mono, Pts, SystemClock};
+use media::Pts;
 use models::speech::{
-    ActivityInput, Chunker, LanguageTracker, LanguageVerdict, Segmenter, SegmenterSettings,
-    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Transcriber, Transcript, Utterance, VoiceActivity,
-    VoiceState,
+    ActivityInput, Chunker, Decoding, LanguageTracker, LanguageVerdict, Progress, Segmenter,
+    SegmenterSettings, SpeechEvent, TOKENS_PER_S_MAX, Transcriber, Transcript, Utterance,
+    VoiceActivity, VoiceState,
 };
 use models::{Model, Runtime};
 
@@ -33,8 +35,11 @@ pub fn model(name: &str) -> PathBuf {
     dir
 }
 
+/// ONNX Runtime allows itself to be opened once per process.
 pub fn runtime() -> Runtime {
-    Runtime::open(&model("onnxruntime").join("libonnxruntime.so")).expect("ONNX Runtime")
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    let open = || Runtime::open(&model("onnxruntime").join("libonnxruntime.so"));
+    RUNTIME.get_or_init(|| open().expect("ONNX Runtime")).clone()
 }
 
 /// Everything from samples to verdicts, for one stream at a time.
@@ -46,11 +51,11 @@ pub struct Ears {
     pub told: Option<String>,
     chunker: Chunker,
     state: VoiceState,
-    clock: SystemClock,
     audio: Duration,
     in_activity: Duration,
     spoken: Duration,
-    in_transcriber: Duration,
+    in_encoder: Duration,
+    in_decoder: Duration,
 }
 
 impl Ears {
@@ -65,11 +70,11 @@ impl Ears {
             told: None,
             chunker: Chunker::new(),
             state: VoiceState::default(),
-            clock: SystemClock::new(),
             audio: Duration::ZERO,
             in_activity: Duration::ZERO,
             spoken: Duration::ZERO,
-            in_transcriber: Duration::ZERO,
+            in_encoder: Duration::ZERO,
+            in_decoder: Duration::ZERO,
         }
     }
 
@@ -112,9 +117,9 @@ impl Ears {
             chunks: chunks.iter().map(|(_, chunk)| *chunk).collect(),
         };
         self.audio += Duration::from_millis(32) * chunks.len() as u32;
-        let before = self.clock.now();
+        let before = computed();
         let output = self.activity.run(&[input]).expect("voice activity").remove(0);
-        self.in_activity += self.clock.now().since(before);
+        self.in_activity += computed().saturating_sub(before);
         self.state = output.state;
         assert_eq!(output.speech.len(), chunks.len());
         for ((pts, chunk), speech) in chunks.iter().zip(output.speech) {
@@ -123,10 +128,14 @@ impl Ears {
     }
 
     pub fn transcribe(&mut self, pcm: &[f32]) -> Transcript {
-        let input = SpeechInput { pcm: pcm.into(), tokens_per_s_max: TOKENS_PER_S_MAX };
-        let before: Mono = self.clock.now();
-        let transcript = self.transcriber.run(&[input]).expect("transcribes").remove(0);
-        self.in_transcriber += self.clock.now().since(before);
+        let before = computed();
+        let encoded = self.transcriber.encode(pcm).expect("encodes");
+        let between = computed();
+        let mut decoding = Decoding::new(encoded, TOKENS_PER_S_MAX);
+        while decoding.step(&mut self.transcriber).expect("steps") == Progress::More {}
+        let transcript = decoding.finish(&self.transcriber).expect("finishes");
+        self.in_encoder += between.saturating_sub(before);
+        self.in_decoder += computed().saturating_sub(between);
         self.spoken += Duration::from_micros(pcm.len() as u64 * 1_000 / 16);
         transcript
     }
@@ -135,11 +144,19 @@ impl Ears {
     pub fn costs(&self) -> String {
         let per_s = |cost: Duration, of: Duration| cost.as_secs_f64() * 1e3 / of.as_secs_f64();
         format!(
-            "voice activity {:.1} ms per second of audio, transcription {:.1} ms per second of speech",
+            "ms of one thread: voice activity {:.1} per second of audio; encoder {:.1} and decoder {:.1} per second of speech",
             per_s(self.in_activity, self.audio),
-            per_s(self.in_transcriber, self.spoken),
+            per_s(self.in_encoder, self.spoken),
+            per_s(self.in_decoder, self.spoken),
         )
     }
+}
+
+/// Time this thread has computed so far; the machine may be busy with other things.
+pub fn computed() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = stat.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(first.unwrap_or(0))
 }
 
 /// 16-bit mono PCM at 16 kHz.
@@ -171,7 +188,8 @@ fn pcm_of(bytes: &[u8]) -> Option<Vec<f32>> {
 /// Any audio file as 16 kHz mono, through ffmpeg's command.
 pub fn decoded(path: &Path) -> Vec<f32> {
     let output = Command::new("ffmpeg")
-        .args(["-v", "error", "-i"])
+        .stdin(Stdio::null())
+        .args(["-nostdin", "-v", "error", "-i"])
         .arg(path)
         .args(["-ac", "1", "-ar", "16000", "-c:a", "pcm_s16le", "-f", "wav", "-"])
         .output()
@@ -185,6 +203,7 @@ pub fn spoken(voice: &str, words_per_minute: u32, text: &str) -> Vec<f32> {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("spoken.wav");
     let status = Command::new("espeak-ng")
+        .stdin(Stdio::null())
         .args(["-v", voice, "-s", &words_per_minute.to_string(), "-w"])
         .arg(&file)
         .arg(text)

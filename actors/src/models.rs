@@ -1,0 +1,191 @@
+//! The models that a graph needs, loaded once and shared by all streams.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::models::speech::{
+    ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity,
+};
+use ::models::vision::{
+    Detector, ReadText, Safety, SceneClassifier, TextArea, TextCrop, TextDetector, TextRecognizer,
+    TrackerSettings,
+};
+use ::models::{Model, ModelError, Runtime};
+use engine::compute::{Compute, ModelHandle};
+use engine::{Class, JobEnd, Ticket};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use media::{Detection, Frame, Scored};
+
+use crate::ask::{Ask, Asked};
+use crate::plan::GraphPlan;
+use crate::stages::Settings;
+use crate::text::AskedText;
+
+/// Where weights are found and what runs them.
+pub struct Library {
+    /// The loaded ONNX Runtime.
+    pub runtime: Runtime,
+    /// From a catalogue name to a verified folder.
+    pub dir: Box<dyn Fn(&str) -> Result<PathBuf, ModelError> + Send + Sync>,
+}
+
+type AskRegions = Asked<Frame, Vec<TextArea>>;
+type AskReading = Asked<TextCrop, ReadText>;
+
+/// Loaded models by catalogue name.
+#[derive(Default)]
+pub struct ModelSet {
+    detectors: BTreeMap<String, Asked<Frame, Vec<Detection>>>,
+    classifiers: BTreeMap<String, Asked<Frame, Vec<Scored>>>,
+    safety: BTreeMap<String, Asked<Frame, f32>>,
+    readers: BTreeMap<String, (AskRegions, AskReading)>,
+    listeners:
+        BTreeMap<String, (Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>)>,
+    texts: BTreeMap<String, AskedText>,
+}
+
+/// Scene groups answered; each stage reports as many of them as it was told to.
+const SCENES_TOP: usize = 20;
+const VOICE_ACTIVITY: &str = "silero-vad-v6";
+
+impl ModelSet {
+    /// Loads what `graph` names. `texts` are the language models by the name its stages use.
+    ///
+    /// # Errors
+    /// The first model that can't be loaded.
+    pub fn load(
+        graph: &GraphPlan,
+        library: &Arc<Library>,
+        compute: &Compute,
+        texts: BTreeMap<String, AskedText>,
+    ) -> Result<ModelSet, ModelError> {
+        let mut set = ModelSet { texts, ..ModelSet::default() };
+        for stage in &graph.stages {
+            let class = stage.class;
+            let loader = Loader { library, compute, class };
+            match &stage.settings {
+                Settings::Detect(s) if !set.detectors.contains_key(&s.model) => {
+                    // Weak detections carry a track through an occlusion; the stage leaves them out of its answer.
+                    let score_min = if s.track {
+                        s.score_min.min(TrackerSettings::default().score_low)
+                    } else {
+                        s.score_min
+                    };
+                    let model = loader.load(&s.model, move |runtime, dir| {
+                        Detector::open(runtime, dir, score_min)
+                    })?;
+                    set.detectors.insert(s.model.clone(), Arc::new(model));
+                }
+                Settings::Scene(s) if !set.classifiers.contains_key(&s.model) => {
+                    let model = loader.load(&s.model, |runtime, dir| {
+                        SceneClassifier::open(runtime, dir, SCENES_TOP)
+                    })?;
+                    set.classifiers.insert(s.model.clone(), Arc::new(model));
+                }
+                Settings::Safety(s) if !set.safety.contains_key(&s.model) => {
+                    let model = loader.load(&s.model, Safety::open)?;
+                    set.safety.insert(s.model.clone(), Arc::new(model));
+                }
+                Settings::Ocr(s) if !set.readers.contains_key(&s.model) => {
+                    let side_max = s.side_max;
+                    let regions = loader.load_as(&s.model, "detect", move |runtime, dir| {
+                        TextDetector::open(runtime, dir, side_max)
+                    })?;
+                    let reading = loader.load_as(&s.model, "recognise", TextRecognizer::open)?;
+                    set.readers.insert(s.model.clone(), (Arc::new(regions), Arc::new(reading)));
+                }
+                Settings::Transcribe(s) if !set.listeners.contains_key(&s.model) => {
+                    let audio = Loader { class: Class::Audio, ..loader };
+                    let activity = audio.load(VOICE_ACTIVITY, VoiceActivity::open)?;
+                    let transcriber = loader.load(&s.model, Transcriber::open)?;
+                    set.listeners
+                        .insert(s.model.clone(), (Arc::new(activity), Arc::new(transcriber)));
+                }
+                _ => {}
+            }
+        }
+        Ok(set)
+    }
+
+    pub(crate) fn detector(&self, name: &str) -> Result<Asked<Frame, Vec<Detection>>, ModelError> {
+        get(&self.detectors, name)
+    }
+
+    pub(crate) fn classifier(&self, name: &str) -> Result<Asked<Frame, Vec<Scored>>, ModelError> {
+        get(&self.classifiers, name)
+    }
+
+    pub(crate) fn safety(&self, name: &str) -> Result<Asked<Frame, f32>, ModelError> {
+        get(&self.safety, name)
+    }
+
+    pub(crate) fn reader(&self, name: &str) -> Result<(AskRegions, AskReading), ModelError> {
+        get(&self.readers, name)
+    }
+
+    #[expect(clippy::type_complexity, reason = "a pair of askers, named where it is used")]
+    pub(crate) fn listener(
+        &self,
+        name: &str,
+    ) -> Result<(Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>), ModelError>
+    {
+        get(&self.listeners, name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<AskedText, ModelError> {
+        get(&self.texts, name)
+    }
+}
+
+fn get<T: Clone>(models: &BTreeMap<String, T>, name: &str) -> Result<T, ModelError> {
+    models.get(name).cloned().ok_or_else(|| ModelError::Unknown {
+        name: name.to_owned(),
+        known: models.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Loader<'a> {
+    library: &'a Arc<Library>,
+    compute: &'a Compute,
+    class: Class,
+}
+
+impl Loader<'_> {
+    fn load<M: Model>(
+        self,
+        name: &str,
+        open: impl Fn(&Runtime, &std::path::Path) -> Result<M, ModelError> + Send + Sync + 'static,
+    ) -> Result<ModelHandle<M>, ModelError> {
+        self.register(name, name.to_owned(), open)
+    }
+
+    fn load_as<M: Model>(
+        self,
+        name: &str,
+        part: &str,
+        open: impl Fn(&Runtime, &std::path::Path) -> Result<M, ModelError> + Send + Sync + 'static,
+    ) -> Result<ModelHandle<M>, ModelError> {
+        self.register(name, format!("{name}/{part}"), open)
+    }
+
+    fn register<M: Model>(
+        self,
+        name: &str,
+        registered: String,
+        open: impl Fn(&Runtime, &std::path::Path) -> Result<M, ModelError> + Send + Sync + 'static,
+    ) -> Result<ModelHandle<M>, ModelError> {
+        let dir = (self.library.dir)(name)?;
+        let library = self.library.clone();
+        self.compute.register(&registered, self.class, move || open(&library.runtime, &dir))
+    }
+}
+
+impl<M: Model> Ask<M::Input, M::Output> for ModelHandle<M> {
+    fn ask(&self, ticket: Ticket, input: M::Input) -> BoxFuture<'static, JobEnd<M::Output>> {
+        let model = self.clone();
+        async move { model.run(ticket, input).await }.boxed()
+    }
+}

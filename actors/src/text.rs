@@ -1,0 +1,311 @@
+//! How the text stage asks its language model: the understander behind a lane lease, and the sentence embedder
+//! beside it.
+//!
+//! The language engine is a process of its own; what it computes on this machine's lanes is leased here. While
+//! one request holds the lane, further ones join its batch without a lease of their own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use ::models::words::Embedder;
+use engine::compute::{Compute, LaneGuard, ModelHandle, NoLane};
+use engine::language::{
+    BackendError, CategoryAnswer, CostHint, Parts, SummaryAnswer, TextInputs, UnderstandSpec,
+    Understander, category_by_embedding, decide, flag_sentence, flags_by_embedding, label_sentence,
+};
+use engine::{Class, JobEnd, Ticket};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use media::result::MissingReason;
+use media::{Clock, Scored, Understanding};
+use tokio::sync::Mutex;
+
+/// What is asked about each text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextSpec {
+    /// Categories, flags and lengths.
+    pub asked: UnderstandSpec,
+    /// Whether the category comes from sentence embeddings instead of the language model.
+    pub by_embedding: bool,
+}
+
+/// What is due in the window of a new text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meaning {
+    /// None when no category is configured or the text has no words.
+    pub category: Option<CategoryAnswer>,
+    /// Raised flags.
+    pub flags: Vec<Scored>,
+    /// Wait for compute.
+    pub queue: Duration,
+}
+
+/// Something that understands text.
+pub trait AskText: Send + Sync + 'static {
+    /// Category and flags, due by the ticket's deadline.
+    fn meaning(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: Arc<TextSpec>,
+    ) -> BoxFuture<'static, Result<Meaning, MissingReason>>;
+
+    /// One sentence; may take longer than a window. None when there is nothing to summarise.
+    fn summary(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: Arc<TextSpec>,
+    ) -> BoxFuture<'static, Result<Option<SummaryAnswer>, MissingReason>>;
+
+    /// Makes what the first answer would otherwise wait for.
+    fn prepare(&self, spec: Arc<TextSpec>) -> BoxFuture<'static, ()>;
+
+    /// The typed answer: `parts` and what the words alone tell.
+    fn assemble(&self, inputs: &TextInputs, spec: &TextSpec, parts: Parts) -> Understanding;
+
+    /// Whether it knows a language (ISO 639-1).
+    fn knows(&self, language: &str) -> bool;
+}
+
+/// A shared text model.
+pub type AskedText = Arc<dyn AskText>;
+
+/// A language model on this machine's lanes, or elsewhere.
+pub struct TextModel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    understander: Understander,
+    lane: Option<Lane>,
+    embedder: Option<ModelHandle<Embedder>>,
+    /// Labels and flags are embedded once.
+    vectors: std::sync::Mutex<HashMap<String, Vec<f32>>>,
+    clock: Arc<dyn Clock>,
+    languages: Vec<String>,
+}
+
+struct Lane {
+    compute: Compute,
+    name: String,
+    held: Mutex<Weak<LaneGuard>>,
+}
+
+/// Priority of a summary: anything that is due in its window goes before it.
+const SUMMARY_PRIORITY: i32 = 5;
+
+impl TextModel {
+    /// `compute` is given when the model computes on this machine's lanes, `embedder` when categories or flags
+    /// are scored with one. `languages` are ISO 639-1.
+    pub fn new(
+        understander: Understander,
+        compute: Option<Compute>,
+        embedder: Option<ModelHandle<Embedder>>,
+        clock: Arc<dyn Clock>,
+        languages: Vec<String>,
+    ) -> Self {
+        let name = understander.backend().model().to_owned();
+        let lane = compute.map(|compute| Lane { compute, name, held: Mutex::default() });
+        let vectors = std::sync::Mutex::default();
+        let inner = Inner { understander, lane, embedder, vectors, clock, languages };
+        TextModel { inner: Arc::new(inner) }
+    }
+}
+
+impl Lane {
+    async fn lease(&self, ticket: Ticket, predicted: Duration) -> Result<Arc<LaneGuard>, NoLane> {
+        let mut held = self.held.lock().await;
+        if let Some(guard) = held.upgrade() {
+            return Ok(guard);
+        }
+        let guard = self.compute.lane(ticket, Class::Text, &self.name, predicted).await?;
+        let guard = Arc::new(guard);
+        *held = Arc::downgrade(&guard);
+        Ok(guard)
+    }
+}
+
+impl Inner {
+    async fn lease(
+        &self,
+        ticket: &Ticket,
+        cost: CostHint,
+    ) -> Result<Option<Arc<LaneGuard>>, MissingReason> {
+        let Some(lane) = &self.lane else { return Ok(None) };
+        // Before anything was measured: what a small model takes on one core.
+        let predicted = cost.duration(&self.understander.backend().stats()).unwrap_or_else(|| {
+            Duration::from_millis(6) * (cost.prefill_tokens + 3 * cost.decode_tokens)
+        });
+        lane.lease(ticket.clone(), predicted).await.map(Some).map_err(no_lane)
+    }
+
+    fn time_left(&self, ticket: &Ticket) -> Option<Duration> {
+        ticket.deadline.map(|deadline| deadline.since(self.clock.now()))
+    }
+
+    async fn meaning(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: &TextSpec,
+    ) -> Result<Meaning, MissingReason> {
+        let mut meaning = Meaning::default();
+        let wants_vector = spec.by_embedding || !spec.asked.flags.is_empty();
+        if wants_vector && self.embedder.is_some() && !inputs.is_empty() {
+            let text = self.embed(inputs.whole(), &ticket).await?;
+            let (names, sentences): (Vec<_>, Vec<_>) = spec
+                .asked
+                .flags
+                .iter()
+                .map(|(name, meaning)| (Arc::from(name.as_str()), flag_sentence(name, meaning)))
+                .unzip();
+            let vectors = self.known(sentences, &ticket).await?;
+            let flags: Vec<_> = names.into_iter().zip(vectors).collect();
+            meaning.flags = flags_by_embedding(&text, &flags);
+            if spec.by_embedding {
+                let sentences = spec.asked.categories.iter().map(|c| label_sentence(c)).collect();
+                let vectors = self.known(sentences, &ticket).await?;
+                let labels: Vec<Arc<str>> =
+                    spec.asked.categories.iter().map(|c| Arc::from(c.as_str())).collect();
+                let (category, scores) = decide(&labels, &category_by_embedding(&text, &vectors));
+                meaning.category = Some(CategoryAnswer { category, scores });
+            }
+        }
+        if !spec.by_embedding && !spec.asked.categories.is_empty() {
+            let asked = self.clock.now();
+            let _lane = self.lease(&ticket, self.understander.category_cost(&inputs)).await?;
+            meaning.queue = self.clock.now().since(asked);
+            let left = self.time_left(&ticket);
+            let answer = self.understander.category(&inputs, &spec.asked, left).await;
+            meaning.category = Some(answer.map_err(failed)?);
+        }
+        Ok(meaning)
+    }
+
+    async fn summary(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: &TextSpec,
+    ) -> Result<Option<SummaryAnswer>, MissingReason> {
+        let cost = self.understander.summary_cost(&inputs, &spec.asked);
+        let _lane = self.lease(&ticket, cost).await?;
+        let asked = UnderstandSpec { priority: SUMMARY_PRIORITY, ..spec.asked.clone() };
+        let left = self.time_left(&ticket);
+        self.understander.summary(&inputs, &asked, left).await.map_err(failed)
+    }
+
+    async fn prepare(&self, spec: &TextSpec) -> Result<(), String> {
+        self.understander.prepare(&spec.asked).await.map_err(|e| e.to_string())?;
+        if self.embedder.is_some() {
+            let ticket = Ticket { stream: "".into(), priority: 0, deadline: None };
+            let flags = spec.asked.flags.iter().map(|(name, meaning)| flag_sentence(name, meaning));
+            let labels = spec.asked.categories.iter().map(|label| label_sentence(label));
+            let sentences = flags.chain(labels.filter(|_| spec.by_embedding)).collect();
+            self.known(sentences, &ticket).await.map_err(|reason| format!("{reason:?}"))?;
+        }
+        Ok(())
+    }
+
+    async fn known(
+        &self,
+        sentences: Vec<String>,
+        ticket: &Ticket,
+    ) -> Result<Vec<Vec<f32>>, MissingReason> {
+        let mut vectors = Vec::with_capacity(sentences.len());
+        for sentence in sentences {
+            let known = {
+                let known = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+                known.get(&sentence).cloned()
+            };
+            let vector = match known {
+                Some(vector) => vector,
+                None => {
+                    let vector = self.embed(sentence.clone(), ticket).await?;
+                    let mut known = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.insert(sentence, vector.clone());
+                    vector
+                }
+            };
+            vectors.push(vector);
+        }
+        Ok(vectors)
+    }
+
+    async fn embed(&self, text: String, ticket: &Ticket) -> Result<Vec<f32>, MissingReason> {
+        let Some(embedder) = &self.embedder else { return Err(MissingReason::Unavailable) };
+        match embedder.run(ticket.clone(), text).await {
+            JobEnd::Done { output, .. } => Ok(output),
+            JobEnd::Shed => Err(MissingReason::Shed),
+            JobEnd::Expired => Err(MissingReason::Deadline),
+            JobEnd::Cancelled => Err(MissingReason::Unavailable),
+            JobEnd::Failed(error) => {
+                tracing::warn!(%error, "the sentence embedder failed");
+                Err(MissingReason::Failed)
+            }
+        }
+    }
+}
+
+fn no_lane(no: NoLane) -> MissingReason {
+    match no {
+        NoLane::Shed | NoLane::Full => MissingReason::Shed,
+        NoLane::Expired => MissingReason::Deadline,
+        NoLane::Closing => MissingReason::Unavailable,
+    }
+}
+
+fn failed(error: BackendError) -> MissingReason {
+    match error {
+        BackendError::TimeLimit => MissingReason::Deadline,
+        BackendError::Busy { .. } => MissingReason::Shed,
+        BackendError::Unavailable { .. } => MissingReason::Unavailable,
+        error => {
+            tracing::warn!(%error, "the language model gave no answer");
+            MissingReason::Failed
+        }
+    }
+}
+
+impl AskText for TextModel {
+    fn meaning(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: Arc<TextSpec>,
+    ) -> BoxFuture<'static, Result<Meaning, MissingReason>> {
+        let inner = self.inner.clone();
+        async move { inner.meaning(ticket, inputs, &spec).await }.boxed()
+    }
+
+    fn summary(
+        &self,
+        ticket: Ticket,
+        inputs: TextInputs,
+        spec: Arc<TextSpec>,
+    ) -> BoxFuture<'static, Result<Option<SummaryAnswer>, MissingReason>> {
+        let inner = self.inner.clone();
+        async move { inner.summary(ticket, inputs, &spec).await }.boxed()
+    }
+
+    fn prepare(&self, spec: Arc<TextSpec>) -> BoxFuture<'static, ()> {
+        let inner = self.inner.clone();
+        async move {
+            if let Err(error) = inner.prepare(&spec).await {
+                // The first answers will try again.
+                tracing::warn!(error, "the text model could not be prepared");
+            }
+        }
+        .boxed()
+    }
+
+    fn assemble(&self, inputs: &TextInputs, spec: &TextSpec, parts: Parts) -> Understanding {
+        self.inner.understander.assemble(inputs, &spec.asked, parts)
+    }
+
+    fn knows(&self, language: &str) -> bool {
+        self.inner.languages.iter().any(|known| known == language)
+    }
+}

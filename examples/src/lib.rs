@@ -1,1 +1,0 @@
-//! Programs a user would copy.

@@ -1,0 +1,208 @@
+//! The command line. Exit status: 0 all well, 1 a stream failed, 2 the call or the configuration is wrong.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Overrides, Problems};
+use crate::graph::{self, GraphFormat};
+use crate::launch::{self, LaunchError, RunArgs};
+use crate::subscribe::{self, SubscribeArgs};
+use crate::wiring::{self, RunEnd};
+
+/// The call or the configuration is wrong.
+const WRONG: u8 = 2;
+
+/// Says what is in a video while it is happening.
+#[derive(Debug, Parser)]
+#[command(name = "pipeline", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Process streams and files.
+    Run(RunArgs),
+    /// Check a configuration and say everything that is wrong with it.
+    Validate {
+        /// The configuration.
+        config: PathBuf,
+        /// One value of the configuration, such as `stages.frames.fps=2`. Repeatable.
+        #[arg(long, value_name = "PATH=VALUE")]
+        set: Vec<String>,
+    },
+    /// Print a configuration's stage graph.
+    Graph {
+        /// The configuration.
+        config: PathBuf,
+        /// How to write it.
+        #[arg(long, value_enum, default_value = "mermaid")]
+        format: GraphFormat,
+        /// One value of the configuration, such as `stages.frames.fps=2`. Repeatable.
+        #[arg(long, value_name = "PATH=VALUE")]
+        set: Vec<String>,
+    },
+    /// Print a JSON Schema.
+    Schema {
+        /// Of what.
+        #[arg(value_enum)]
+        of: SchemaOf,
+    },
+    /// Print the results of a running pipeline, one per line.
+    Subscribe(SubscribeArgs),
+    /// The weights that models need.
+    Models {
+        /// What to do.
+        #[command(subcommand)]
+        command: ModelsCommand,
+    },
+    /// The language engine's own process; started by `run`.
+    #[command(hide = true)]
+    LanguageEngine {
+        /// Handed on as they are.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+/// What a schema is of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SchemaOf {
+    /// A configuration.
+    Config,
+    /// What subscribers receive.
+    Result,
+}
+
+/// `pipeline models …`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// What there is, and what of it is here.
+    List,
+    /// Fetch weights; all that are missing, or those named.
+    Pull {
+        /// Names of the catalogue.
+        names: Vec<String>,
+    },
+    /// Hash what is here against the catalogue.
+    Verify {
+        /// Names of the catalogue.
+        names: Vec<String>,
+    },
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run(&args),
+        Command::Validate { config, set } => with_plan(&config, &set, |plan| {
+            let (stages, streams) = (plan.graph.stages.len(), plan.streams.len());
+            print(&format!("{}: good ({stages} stages, {streams} streams)\n", config.display()))
+        }),
+        Command::Graph { config, format, set } => {
+            with_plan(&config, &set, |plan| print(&graph::render(&plan.graph, format)))
+        }
+        Command::Schema { of } => print(&schema_text(&match of {
+            SchemaOf::Config => config::config_schema(),
+            SchemaOf::Result => config::result_schema(),
+        })),
+        Command::Subscribe(args) => {
+            log_to_stderr();
+            in_runtime(async move {
+                match subscribe::subscribe(&args, io::stdout()).await {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => {
+                        let status = if error.is_call() { WRONG } else { 1 };
+                        fail(&error.to_string(), status)
+                    }
+                }
+            })
+        }
+        Command::Models { command } => {
+            log_to_stderr();
+            wiring::models(&command)
+        }
+        Command::LanguageEngine { args } => wiring::language_engine(args),
+    }
+}
+
+/// A schema as it is published.
+pub fn schema_text(schema: &serde_json::Value) -> String {
+    format!("{schema:#}\n")
+}
+
+fn run(args: &RunArgs) -> ExitCode {
+    log_to_stderr();
+    let launch = match launch::prepare(args, &wiring::context()) {
+        Ok(launch) => launch,
+        Err(LaunchError::Config(problems)) => return report(&problems),
+        Err(error) => return fail(&error.to_string(), WRONG),
+    };
+    for note in &launch.notes {
+        tracing::info!("{note}");
+    }
+    in_runtime(async move {
+        match wiring::run(launch).await {
+            Ok(RunEnd::Well) => ExitCode::SUCCESS,
+            Ok(RunEnd::StreamsFailed) => ExitCode::FAILURE,
+            Err(error) => fail(&error, WRONG),
+        }
+    })
+}
+
+fn with_plan(
+    file: &std::path::Path,
+    set: &[String],
+    then: impl FnOnce(&crate::plan::Plan) -> ExitCode,
+) -> ExitCode {
+    match config::load(file, Overrides { set, realtime: false }, &wiring::context()) {
+        Ok(plan) => then(&plan),
+        Err(problems) => report(&problems),
+    }
+}
+
+fn report(problems: &Problems) -> ExitCode {
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    eprint!("{}", problems.render(colour));
+    ExitCode::from(WRONG)
+}
+
+fn fail(message: &str, status: u8) -> ExitCode {
+    eprintln!("error: {message}");
+    ExitCode::from(status)
+}
+
+/// Standard output may be a pipe that nobody reads any more; that is no fault.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&format!("standard output: {error}"), 1)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn in_runtime(future: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(future),
+        Err(error) => fail(&format!("no threads to be had: {error}"), 1),
+    }
+}
+
+/// Standard output belongs to results. `RUST_LOG` says what is logged.
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    // Fails only when there is a logger already, which then is the one that is wanted.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .try_init();
+}

@@ -1,0 +1,129 @@
+//! What a configuration becomes: everything resolved, nothing left to check. A plan can be printed; secrets in
+//! it can't.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use actors::plan::{GraphPlan, Input, StreamPlan};
+use actors::stages::Settings;
+use engine::Class;
+use media::Sampling;
+
+/// A compiled configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// None: no server.
+    pub server: Option<ServerPlan>,
+    /// Who computes how much.
+    pub compute: ComputePlan,
+    /// Language models by the name that stages use.
+    pub models: BTreeMap<String, ModelPlan>,
+    /// The stage graph.
+    pub graph: GraphPlan,
+    /// Sources of the configuration.
+    pub streams: Vec<StreamPlan>,
+}
+
+/// The HTTP and WebSocket server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerPlan {
+    /// Where; port 0 takes a free one. Loopback when there is no token.
+    pub listen: SocketAddr,
+    /// What clients must send.
+    pub token: Option<Secret>,
+}
+
+/// Who computes how much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComputePlan {
+    /// How many cores.
+    pub lanes: Lanes,
+    /// Guaranteed fraction of lane time, beside text.
+    pub shares: BTreeMap<Class, f64>,
+}
+
+/// Cores to compute on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// One per core of the machine.
+    Auto,
+    /// This many.
+    Count(usize),
+}
+
+/// A language model: who answers for it, first that works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelPlan {
+    /// In order of preference, at least one.
+    pub backends: Vec<BackendPlan>,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BackendPlan {
+    /// The engine inside this program.
+    Embedded {
+        /// Catalogue name, or path of a GGUF file.
+        model: String,
+    },
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Whether `offered` is it. Takes equally long wherever they differ.
+    pub fn is(&self, offered: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let mut differs = u8::from(own.len() != offered.len());
+        for (i, byte) in offered.iter().enumerate() {
+            differs |= std::hint::black_box(byte ^ own.get(i).copied().unwrap_or(!byte));
+        }
+        std::hint::black_box(differs) == 0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Secret(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What a graph wants to be handed of a source.
+pub(crate) fn sampling(graph: Option<&GraphPlan>) -> Sampling {
+    let mut wanted =
+        Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
+    for stage in graph.into_iter().flat_map(|g| &g.stages) {
+        if let Settings::Frames(frames) = &stage.settings {
+            wanted.fps = wanted.fps.max(frames.fps);
+            wanted.cuts |= frames.cuts;
+            wanted.side_max = wanted.side_max.max(frames.side_max);
+        }
+        wanted.audio |= stage.inputs.contains(&Input::SourceAudio);
+        wanted.subtitles |= stage.inputs.contains(&Input::SourceSubtitles);
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_whole_and_never_printed() {
+        let secret = Secret::from("opensesame".to_owned());
+        assert!(secret.is(b"opensesame"));
+        for other in ["opensesam", "opensesame!", "", "Opensesame", "opensesame\0"] {
+            assert!(!secret.is(other.as_bytes()), "{other}");
+        }
+        assert_eq!(format!("{secret:?}"), "***");
+    }
+}

@@ -1,0 +1,465 @@
+//! Starts what a plan describes, carries results to the output, and ends when its inputs or the user do.
+//!
+//! One rule: everything that was started here is stopped here, in the opposite order.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actors::fusion::{Alerts, Taxonomy};
+use actors::hub::Hub;
+use actors::plan::GraphPlan;
+use actors::stages::Settings;
+use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel, TextSpec};
+use bytes::Bytes;
+use engine::compute::{Compute, ComputeConfig};
+use engine::language::{
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, Understander,
+};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use media::result::{FusedResult, StreamMessage, StreamState};
+use media::{Clock, FfmpegOpener, StreamId, SystemClock};
+use metrics_exporter_prometheus::PrometheusHandle;
+use models::words::Embedder;
+use models::{Catalogue, Runtime};
+
+use crate::graph;
+use crate::inputs::Clip;
+use crate::launch::Launch;
+use crate::output::{Output, OutputSender};
+use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan};
+use crate::server::{Server, ServerState, StreamList, StreamView};
+use crate::show;
+use crate::summary::Summary;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// All well.
+    Well,
+    /// At least one stream failed.
+    StreamsFailed,
+}
+
+/// Time that a stop may take before what is left is cut off.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The parts of a running pipeline that outlive its streams.
+pub struct Rooms {
+    /// Where time is read.
+    pub clock: Arc<dyn Clock>,
+    /// Lanes.
+    pub compute: Compute,
+    /// Loaded models.
+    pub models: ModelSet,
+    /// Renders metrics.
+    pub metrics: PrometheusHandle,
+    backends: Vec<Arc<dyn LanguageBackend>>,
+    /// What each text model will be asked, to be prepared for.
+    questions: Vec<(AskedText, Arc<TextSpec>)>,
+}
+
+impl Rooms {
+    /// Loads everything the plan names. Blocks while weights are read.
+    ///
+    /// # Errors
+    /// One sentence: what can't be had, and what to do.
+    pub async fn open(plan: &Plan) -> Result<Self, String> {
+        let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|e| format!("metrics: {e}"))?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let compute = Compute::start(compute_config(&plan.compute), clock.clone())
+            .map_err(|e| format!("compute: {e}"))?;
+        let catalogue = Arc::new(Catalogue::builtin());
+        let library = {
+            let catalogue = catalogue.clone();
+            tokio::task::spawn_blocking(move || library(&catalogue))
+                .await
+                .map_err(|e| e.to_string())??
+        };
+        let mut backends: Vec<Arc<dyn LanguageBackend>> = Vec::new();
+        let mut texts: BTreeMap<String, AskedText> = BTreeMap::new();
+        for (name, model) in text_models(plan) {
+            let backend = backend(&catalogue, &model)?;
+            backends.push(backend.clone());
+            let embedder = embedder(plan, &library, &compute)?;
+            let understander = Understander::new(backend);
+            let languages = vec!["en".to_owned()];
+            let text = TextModel::new(
+                understander,
+                Some(compute.clone()),
+                embedder,
+                clock.clone(),
+                languages,
+            );
+            texts.insert(name, Arc::new(text));
+        }
+        let questions = plan
+            .graph
+            .stages
+            .iter()
+            .filter_map(|stage| match &stage.settings {
+                Settings::Understand(s) => {
+                    texts.get(&s.model).map(|text| (text.clone(), Arc::new(s.spec())))
+                }
+                _ => None,
+            })
+            .collect();
+        let models = {
+            let (graph, compute, library) = (plan.graph.clone(), compute.clone(), library.clone());
+            tokio::task::spawn_blocking(move || ModelSet::load(&graph, &library, &compute, texts))
+                .await
+                .map_err(|e| e.to_string())?
+                .map_err(|e| e.to_string())?
+        };
+        Ok(Rooms { clock, compute, models, metrics, backends, questions })
+    }
+
+    /// Waits until every language backend can take work, at most `limit`.
+    pub async fn ready(&self, limit: Duration) {
+        let all = async {
+            while self.backends.iter().any(|b| b.health() == Health::Loading) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // One that never comes up is no reason to answer nothing: its windows go out without text.
+        let prepared = async {
+            all.await;
+            for (text, spec) in &self.questions {
+                text.prepare(spec.clone()).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, prepared).await;
+    }
+}
+
+fn compute_config(plan: &ComputePlan) -> ComputeConfig {
+    let lanes = match plan.lanes {
+        Lanes::Auto => std::thread::available_parallelism().map_or(2, usize::from),
+        Lanes::Count(lanes) => lanes,
+    };
+    let mut config = ComputeConfig::for_lanes(lanes);
+    for (class, share) in &plan.shares {
+        config.scheduler.shares.insert(*class, *share);
+    }
+    config
+}
+
+fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
+    let runtime = catalogue.dir("onnxruntime").map_err(|e| e.to_string())?;
+    let runtime = Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
+    let catalogue = catalogue.clone();
+    Ok(Arc::new(Library { runtime, dir: Box::new(move |name| catalogue.dir(name)) }))
+}
+
+/// Language models that the graph's stages use, by the name they use.
+fn text_models(plan: &Plan) -> BTreeMap<String, ModelPlan> {
+    let mut models = BTreeMap::new();
+    for stage in &plan.graph.stages {
+        if let Settings::Understand(settings) = &stage.settings {
+            let model = plan.models.get(&settings.model).cloned().unwrap_or_else(|| ModelPlan {
+                backends: vec![BackendPlan::Embedded { model: settings.model.clone() }],
+            });
+            models.insert(settings.model.clone(), model);
+        }
+    }
+    models
+}
+
+fn backend(catalogue: &Catalogue, plan: &ModelPlan) -> Result<Arc<dyn LanguageBackend>, String> {
+    let Some(BackendPlan::Embedded { model }) = plan.backends.first() else {
+        return Err("a language model without a backend".into());
+    };
+    let (name, file) = weights(catalogue, model)?;
+    let program = std::env::current_exe().map_err(|e| format!("this program's file: {e}"))?;
+    let config =
+        EmbeddedConfig::new(program, vec!["language-engine".into()], ChildArgs::new(file), name);
+    Ok(Arc::new(EmbeddedBackend::start(config)))
+}
+
+/// A catalogue name, or the path of a GGUF file of the user's own.
+fn weights(catalogue: &Catalogue, model: &str) -> Result<(String, PathBuf), String> {
+    if model.ends_with(".gguf") {
+        let path = PathBuf::from(model);
+        let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+        return Ok((name, path));
+    }
+    let dir = catalogue.dir(model).map_err(|e| e.to_string())?;
+    let entry = catalogue.entry(model).map_err(|e| e.to_string())?;
+    let file = entry
+        .files
+        .iter()
+        .find(|file| file.name.ends_with(".gguf"))
+        .ok_or_else(|| format!("model `{model}` is no language model"))?;
+    Ok((model.to_owned(), dir.join(&file.name)))
+}
+
+/// What was started for a run.
+pub struct Running {
+    /// The actors.
+    pub system: System,
+    /// Where results are published.
+    pub hub: Hub,
+    /// What is known of every stream.
+    pub board: Arc<Board>,
+}
+
+/// Starts the actors over `rooms`; streams are added afterwards.
+///
+/// # Errors
+/// A rule that does not compile, or no root.
+pub async fn start(
+    graph: GraphPlan,
+    rooms: Rooms,
+    sink: Option<Arc<dyn ResultSink>>,
+) -> Result<Running, String> {
+    let rules = graph.fuse_settings().map(|fuse| fuse.alerts.clone()).unwrap_or_default();
+    let alerts = Alerts::compile(&rules)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let taxonomy = Taxonomy::builtin().map_err(|e| e.to_string())?;
+    let run: Arc<str> = Arc::from(uuid::Uuid::now_v7().to_string());
+    let hub = Hub::new(run);
+    let board = Arc::new(Board::default());
+    let files_at_once = rooms.compute.stats().lanes + 1;
+    let deps = Deps {
+        clock: rooms.clock,
+        opener: Arc::new(FfmpegOpener),
+        compute: rooms.compute,
+        models: rooms.models,
+        hub: hub.clone(),
+        sink,
+        board: board.clone(),
+        taxonomy: Arc::new(taxonomy),
+        alerts: Arc::new(alerts),
+        files_at_once,
+    };
+    let system = System::start(graph, deps).await.map_err(|e| e.to_string())?;
+    Ok(Running { system, hub, board })
+}
+
+/// Runs until the inputs end or a signal comes.
+///
+/// # Errors
+/// One sentence: what can't be had, and what to do.
+pub async fn run(launch: Launch) -> Result<RunEnd, String> {
+    let Launch { plan, clips, output, print, finite, notes, .. } = launch;
+    for note in &notes {
+        tracing::info!("{note}");
+    }
+    let rooms = Rooms::open(&plan).await?;
+    rooms.ready(Duration::from_secs(60)).await;
+    let (compute, metrics) = (rooms.compute.clone(), rooms.metrics.clone());
+    let sink = Arc::new(RunSink::new(&plan, clips, output.as_ref().map(Output::sender), print));
+    let Running { system, hub, board } =
+        start(plan.graph.clone(), rooms, Some(sink.clone())).await?;
+    let server = match &plan.server {
+        None => None,
+        Some(server_plan) => {
+            let state = server_state(&plan, &hub, &board, metrics);
+            let server = Server::start(server_plan, state).await.map_err(|e| e.to_string())?;
+            tracing::info!("results on ws://{}/v1/results", server.address());
+            Some(server)
+        }
+    };
+    for stream in plan.streams {
+        system.add(stream).await.map_err(|e| e.to_string())?;
+    }
+    let interrupted = tokio::select! {
+        _ = system.all_ended(), if finite => false,
+        () = signal() => true,
+        () = sink.closed() => true,
+    };
+    if interrupted {
+        // A second signal ends at once.
+        tokio::spawn(async {
+            signal().await;
+            std::process::exit(130);
+        });
+    }
+    let progress = system.drain(DRAIN_LIMIT).await;
+    if let Some(server) = server {
+        server.shutdown(Duration::from_secs(1)).await;
+    }
+    compute.shutdown(Duration::from_secs(1)).await;
+    let summary = sink.finish();
+    drop(sink);
+    if let Some(output) = output {
+        output.close().await.map_err(|e| e.to_string())?;
+    }
+    eprint!("{summary}");
+    Ok(if progress.failed.is_empty() { RunEnd::Well } else { RunEnd::StreamsFailed })
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupt = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = interrupt => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => {
+            let _ = interrupt.await;
+        }
+    }
+}
+
+fn server_state(
+    plan: &Plan,
+    hub: &Hub,
+    board: &Arc<Board>,
+    metrics: PrometheusHandle,
+) -> ServerState {
+    ServerState {
+        hub: hub.clone(),
+        streams: Arc::new(Streams { board: board.clone() }),
+        graph: Arc::new(graph::to_json(&plan.graph)),
+        metrics: Arc::new(move || metrics.render()),
+        ready: Arc::new(|| Ok(())),
+    }
+}
+
+struct Streams {
+    board: Arc<Board>,
+}
+
+impl StreamList for Streams {
+    fn list(&self) -> Vec<StreamView> {
+        self.board
+            .streams()
+            .into_iter()
+            .map(|status| StreamView {
+                id: status.id,
+                uri: status.uri,
+                title: status.title,
+                paced: status.paced,
+                state: status.state,
+                reason: status.reason,
+                window_next: status.window_next,
+            })
+            .collect()
+    }
+}
+
+/// Takes every result to the output, the summary and the screen.
+struct RunSink {
+    clips: HashMap<StreamId, Clip>,
+    output: Option<OutputSender>,
+    print: bool,
+    summary: Mutex<Summary>,
+    progress: Option<show::Progress>,
+}
+
+impl RunSink {
+    fn new(plan: &Plan, clips: Vec<Clip>, output: Option<OutputSender>, print: bool) -> Self {
+        let count = clips.len() as u64;
+        let ids = plan.streams.iter().map(|stream| stream.id.clone());
+        RunSink {
+            clips: ids.zip(clips).collect(),
+            output,
+            print,
+            summary: Mutex::default(),
+            // A bar over lines that scroll is noise.
+            progress: (!print).then(|| show::Progress::new(count)),
+        }
+    }
+
+    fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when nobody reads the output any more.
+    async fn closed(&self) {
+        match &self.output {
+            Some(output) => output.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn finish(&self) -> String {
+        if let Some(progress) = &self.progress {
+            progress.finish();
+        }
+        self.summary().to_string()
+    }
+
+    #[expect(clippy::print_stdout, reason = "without --output, standard output is for people")]
+    fn show(&self, result: &FusedResult) {
+        println!("{}", show::line(result));
+    }
+}
+
+impl ResultSink for RunSink {
+    fn result<'a>(
+        &'a self,
+        result: &'a FusedResult,
+        json: Bytes,
+        paced: bool,
+    ) -> BoxFuture<'a, ()> {
+        async move {
+            let windows = {
+                let mut summary = self.summary();
+                summary.add(result);
+                summary.windows
+            };
+            if self.print {
+                self.show(result);
+            }
+            if let Some(progress) = &self.progress {
+                progress.window(windows);
+            }
+            if let Some(output) = &self.output {
+                // A closed output ends the run by itself.
+                let _ = if paced {
+                    output.try_write(&result.stream, json).map(|_| ())
+                } else {
+                    output.write(&result.stream, json).await
+                };
+            }
+        }
+        .boxed()
+    }
+
+    fn ended<'a>(&'a self, message: &'a StreamMessage) -> BoxFuture<'a, ()> {
+        async move {
+            self.summary().add_state(message);
+            if let Some(progress) = &self.progress {
+                progress.clip();
+            }
+            if let (Some(output), Some(clip)) = (&self.output, self.clips.get(&message.stream))
+                && message.state == StreamState::Ended
+                // One that was stopped half-way has a reason, and must be done again.
+                && message.reason.is_none()
+            {
+                let _ = output.finished(clip).await;
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The sentence embedder, when a stage scores categories with it.
+fn embedder(
+    plan: &Plan,
+    library: &Arc<Library>,
+    compute: &Compute,
+) -> Result<Option<engine::compute::ModelHandle<Embedder>>, String> {
+    let wanted = plan.graph.stages.iter().any(|stage| match &stage.settings {
+        Settings::Understand(settings) => settings.wants_embedder(),
+        _ => false,
+    });
+    if !wanted {
+        return Ok(None);
+    }
+    let dir = (library.dir)("minilm-l6-v2").map_err(|e| e.to_string())?;
+    let library = library.clone();
+    let handle = compute
+        .register("minilm-l6-v2", engine::Class::Text, move || {
+            Embedder::open(&library.runtime, &dir)
+        })
+        .map_err(|e| e.to_string())?;
+    Ok(Some(handle))
+}
