@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::models::speech::{
-    ActivityInput, ActivityOutput, SpeechInput, Transcriber, Transcript, VoiceActivity,
+    ActivityInput, ActivityOutput, SpeechDecoder, SpeechEncoder, SpeechInput, Spoken, Transcript,
+    VoiceActivity,
 };
 use ::models::vision::{
     Detector, ReadText, Safety, SceneClassifier, TextArea, TextCrop, TextDetector, TextRecognizer,
@@ -99,7 +100,10 @@ impl ModelSet {
                 Settings::Transcribe(s) if !set.listeners.contains_key(&s.model) => {
                     let audio = Loader { class: Class::Audio, ..loader };
                     let activity = audio.load(VOICE_ACTIVITY, VoiceActivity::open)?;
-                    let transcriber = loader.load(&s.model, Transcriber::open)?;
+                    let transcriber = PieceByPiece {
+                        encoder: loader.load_as(&s.model, "encode", SpeechEncoder::open)?,
+                        decoder: loader.load_as(&s.model, "decode", SpeechDecoder::open)?,
+                    };
                     set.listeners
                         .insert(s.model.clone(), (Arc::new(activity), Arc::new(transcriber)));
                 }
@@ -187,5 +191,55 @@ impl<M: Model> Ask<M::Input, M::Output> for ModelHandle<M> {
     fn ask(&self, ticket: Ticket, input: M::Input) -> BoxFuture<'static, JobEnd<M::Output>> {
         let model = self.clone();
         async move { model.run(ticket, input).await }.boxed()
+    }
+}
+
+/// Transcription as a chain of short jobs: text and others get their turn between any two.
+#[derive(Clone)]
+struct PieceByPiece {
+    encoder: ModelHandle<SpeechEncoder>,
+    decoder: ModelHandle<SpeechDecoder>,
+}
+
+impl PieceByPiece {
+    async fn transcribe(self, ticket: Ticket, input: SpeechInput) -> JobEnd<Transcript> {
+        let (mut unfinished, waited, mut computed) =
+            match self.encoder.run(ticket.clone(), input).await {
+                JobEnd::Done { output, queue, compute, .. } => (output, queue, compute),
+                JobEnd::Shed => return JobEnd::Shed,
+                JobEnd::Expired => return JobEnd::Expired,
+                JobEnd::Cancelled => return JobEnd::Cancelled,
+                JobEnd::Failed(error) => return JobEnd::Failed(error),
+            };
+        let mut waited = waited;
+        loop {
+            match self.decoder.run(ticket.clone(), unfinished).await {
+                JobEnd::Done { output, queue, compute, batch } => {
+                    waited += queue;
+                    computed += compute;
+                    match output {
+                        Spoken::More(more) => unfinished = more,
+                        Spoken::Whole(output) => {
+                            return JobEnd::Done {
+                                output,
+                                queue: waited,
+                                compute: computed,
+                                batch,
+                            };
+                        }
+                    }
+                }
+                JobEnd::Shed => return JobEnd::Shed,
+                JobEnd::Expired => return JobEnd::Expired,
+                JobEnd::Cancelled => return JobEnd::Cancelled,
+                JobEnd::Failed(error) => return JobEnd::Failed(error),
+            }
+        }
+    }
+}
+
+impl Ask<SpeechInput, Transcript> for PieceByPiece {
+    fn ask(&self, ticket: Ticket, input: SpeechInput) -> BoxFuture<'static, JobEnd<Transcript>> {
+        self.clone().transcribe(ticket, input).boxed()
     }
 }

@@ -181,7 +181,10 @@ impl TranscribeLogic {
             self.language.judge(&transcript)
         };
         if !verdict.supported {
-            self.tally.miss_always(MissingReason::UnsupportedLanguage);
+            // The beginning of an utterance tells too little to be held against it.
+            if is_final {
+                self.tally.miss_always(MissingReason::UnsupportedLanguage);
+            }
             return None;
         }
         if transcript.text.is_empty() {

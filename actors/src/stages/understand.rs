@@ -73,11 +73,12 @@ impl UnderstandSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CategoryScorer {
-    /// Calibrated likelihood under the language model.
+    /// Sentence embedding of text and category: as often right, and ten times as quick as asking a small language
+    /// model.
     #[default]
-    Likelihood,
-    /// Sentence embedding of text and category.
     Embedding,
+    /// Calibrated likelihood under the language model.
+    Likelihood,
 }
 
 impl Default for UnderstandSettings {
