@@ -188,8 +188,10 @@ impl StreamActor {
         let now = self.deps.clock.now();
         let child = &mut tree.children[at];
         child.cell = None;
-        // Nothing waits for it meanwhile.
-        tree.fusion.cast(FusionMessage::StageGone(child.index))?;
+        if self.plan.paced {
+            // Nothing waits for it meanwhile; a file has the time.
+            tree.fusion.cast(FusionMessage::StageGone(child.index))?;
+        }
         child.fell.retain(|fell| now.since(*fell) < RESTART_SPAN);
         child.fell.push_back(now);
         let count = child.fell.len();
