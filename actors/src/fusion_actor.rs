@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::result::{StreamMessage, StreamState};
+use media::result::{MissingReason, StreamMessage, StreamState};
 use media::{Mono, SourceInfo};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::fusion::{BookSettings, ExpectedStage, FusionBook, Outcome};
 use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
-use crate::port::{Item, Packet, Payload};
+use crate::port::{Doorbell, Item, Packet, Payload};
 use crate::source::SourceEnd;
 use crate::stage::StageIo;
 use crate::system::{Deps, Record};
@@ -30,6 +30,10 @@ pub(crate) enum FusionMessage {
     Sealed(Seal),
     /// Windows up to this one that are not sealed never will be.
     Skipped { last: u64 },
+    /// A stage fell and is being restarted.
+    StageGone(StageIndex),
+    /// It is back.
+    StageBack(StageIndex),
     /// No window follows.
     SourceEnded(SourceEnd),
 }
@@ -41,6 +45,8 @@ pub(crate) struct FusionActor {
     pub(crate) graph: Arc<GraphPlan>,
     pub(crate) deps: Arc<Deps>,
     pub(crate) record: Arc<Record>,
+    /// Rung when windows went out: a file's source may have waited for that.
+    pub(crate) source: Arc<Doorbell>,
 }
 
 pub(crate) struct Fusing {
@@ -120,11 +126,22 @@ impl Actor for FusionActor {
             FusionMessage::Sealed(seal) => {
                 if let Some(book) = &mut fusing.book {
                     book.sealed(now, seal);
+                    self.record.set_open(book.ledger().windows.open);
                 }
             }
             FusionMessage::Skipped { last } => {
                 if let Some(book) = &mut fusing.book {
                     book.skipped(last);
+                }
+            }
+            FusionMessage::StageGone(stage) => {
+                if let Some(book) = &mut fusing.book {
+                    book.stage_gone(stage, MissingReason::Unavailable);
+                }
+            }
+            FusionMessage::StageBack(stage) => {
+                if let Some(book) = &mut fusing.book {
+                    book.stage_back(stage);
                 }
             }
             FusionMessage::SourceEnded(end) => fusing.source_ended = Some(end),
@@ -206,6 +223,8 @@ impl FusionActor {
             return;
         }
         let ledger = book.ledger();
+        self.record.set_open(ledger.windows.open);
+        self.source.ring();
         self.record.update(|status| {
             status.windows = ledger.windows;
             status.observations = ledger.observations;

@@ -5,6 +5,7 @@
 //! one request holds the lane, further ones join its batch without a lease of their own.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -90,7 +91,23 @@ struct Inner {
 struct Lane {
     compute: Compute,
     name: String,
-    held: Mutex<Weak<LaneGuard>>,
+    held: Mutex<Weak<Held>>,
+}
+
+/// A lane, until the last request that computes on it has ended.
+struct Held {
+    guard: Option<LaneGuard>,
+    joined: AtomicBool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(guard) = self.guard.take() else { return };
+        if self.joined.load(Ordering::Relaxed) {
+            // What several requests took together says nothing about what one takes.
+            guard.fail();
+        }
+    }
 }
 
 /// Priority of a summary: anything that is due in its window goes before it.
@@ -115,15 +132,16 @@ impl TextModel {
 }
 
 impl Lane {
-    async fn lease(&self, ticket: Ticket, predicted: Duration) -> Result<Arc<LaneGuard>, NoLane> {
+    async fn lease(&self, ticket: Ticket, predicted: Duration) -> Result<Arc<Held>, NoLane> {
         let mut held = self.held.lock().await;
-        if let Some(guard) = held.upgrade() {
-            return Ok(guard);
+        if let Some(lane) = held.upgrade() {
+            lane.joined.store(true, Ordering::Relaxed);
+            return Ok(lane);
         }
         let guard = self.compute.lane(ticket, Class::Text, &self.name, predicted).await?;
-        let guard = Arc::new(guard);
-        *held = Arc::downgrade(&guard);
-        Ok(guard)
+        let lane = Arc::new(Held { guard: Some(guard), joined: AtomicBool::new(false) });
+        *held = Arc::downgrade(&lane);
+        Ok(lane)
     }
 }
 
@@ -132,7 +150,7 @@ impl Inner {
         &self,
         ticket: &Ticket,
         cost: CostHint,
-    ) -> Result<Option<Arc<LaneGuard>>, MissingReason> {
+    ) -> Result<Option<Arc<Held>>, MissingReason> {
         let Some(lane) = &self.lane else { return Ok(None) };
         // Before anything was measured: what a small model takes on one core.
         let predicted = cost.duration(&self.understander.backend().stats()).unwrap_or_else(|| {

@@ -92,9 +92,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     show("tokens of a text", lengths);
     show("category of 8 labels, ms", category);
-    show("its compute on one core, ms (in tens)", category_cpu);
+    show("its compute, ms (in ticks of 10)", category_cpu);
     show("summary of at most 20 tokens, ms", summary);
-    show("its compute on one core, ms (in tens)", summary_cpu);
+    show("its compute, ms (in ticks of 10)", summary_cpu);
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     println!("{:?}", backend.stats());
     Ok(())
@@ -117,5 +117,5 @@ fn ms(since: Instant) -> f64 {
 fn show(what: &str, mut values: Vec<f64>) {
     values.sort_by(f64::total_cmp);
     let at = |q: f64| values[((values.len() - 1) as f64 * q) as usize];
-    println!("{what}: best {:.1} median {:.1} worst {:.1}", at(0.0), at(0.5), at(1.0));
+    println!("{what}: lowest {:.1} median {:.1} highest {:.1}", at(0.0), at(0.5), at(1.0));
 }

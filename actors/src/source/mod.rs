@@ -22,6 +22,9 @@ use crate::windows::{Seal, Sealer, SealerEvent, SealerSettings};
 pub(crate) use feed::SourceEnd;
 use feed::{Counts, FeedEvent};
 
+/// Windows of a file sealed and not yet answered, from which its reader waits.
+const OPEN_WINDOWS_MAX: u64 = 64;
+
 /// What a source is told.
 #[derive(Debug)]
 pub(crate) enum SourceMessage {
@@ -53,13 +56,13 @@ pub(crate) struct SourceActor {
     pub(crate) graph: Arc<GraphPlan>,
     pub(crate) deps: Arc<Deps>,
     pub(crate) ports: SourcePorts,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) fusion: ActorRef<FusionMessage>,
     pub(crate) record: Arc<Record>,
 }
 
 pub(crate) struct Reading {
     events: mpsc::Receiver<FeedEvent>,
-    doorbell: Arc<Doorbell>,
     cancel: Cancel,
     sealer: Sealer,
     /// Added to the reader's pts: after an outage media time has gone on.
@@ -87,7 +90,6 @@ impl Actor for SourceActor {
     ) -> Result<Reading, ActorProcessingErr> {
         let fuse = self.graph.fuse_settings().ok_or("a graph without `fuse`")?;
         let now = self.deps.clock.now();
-        let doorbell = Arc::new(Doorbell::default());
         let cancel = Cancel::new();
         let mut plan = self.plan.clone();
         plan.source.sampling = self.graph.sampling();
@@ -97,14 +99,13 @@ impl Actor for SourceActor {
             self.deps.opener.clone(),
             self.deps.clock.clone(),
             cancel.clone(),
-            doorbell.clone(),
+            self.doorbell.clone(),
         )?;
-        doorbell.attach(Arc::new(move || {
+        self.doorbell.attach(Arc::new(move || {
             let _ = myself.cast(SourceMessage::Wake);
         }));
         Ok(Reading {
             events,
-            doorbell,
             cancel,
             sealer: Sealer::new(SealerSettings::new(fuse, &self.plan), now),
             shift: 0,
@@ -122,7 +123,7 @@ impl Actor for SourceActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SourceMessage::Wake => {
-                reading.doorbell.answer();
+                self.doorbell.answer();
                 self.read(reading).await?;
             }
             SourceMessage::Tick => {
@@ -144,6 +145,10 @@ impl SourceActor {
             if reading.over {
                 return Ok(());
             }
+            if !self.plan.paced && self.record.open() >= OPEN_WINDOWS_MAX {
+                // Fusion rings when windows have gone out.
+                return Ok(());
+            }
             for port in self.ports.all() {
                 // Paced ports always have room; waiting for a file's stage also holds its reader.
                 port.room().await;
@@ -156,7 +161,7 @@ impl SourceActor {
                 }
             }
         }
-        reading.doorbell.ring();
+        self.doorbell.ring();
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! anyone; no decision is taken from it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use media::result::StreamState;
@@ -69,6 +70,8 @@ pub(crate) struct Edge {
 pub(crate) struct Record {
     status: Mutex<StreamStatus>,
     edges: Mutex<Vec<Edge>>,
+    /// Windows sealed and not yet emitted.
+    open: AtomicU64,
 }
 
 impl Record {
@@ -92,7 +95,16 @@ impl Record {
                 edges: Vec::new(),
             }),
             edges: Mutex::new(Vec::new()),
+            open: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn set_open(&self, windows: u64) {
+        self.open.store(windows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn open(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_edges(&self, edges: Vec<Edge>) {

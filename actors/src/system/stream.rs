@@ -12,7 +12,7 @@ use super::Deps;
 use super::board::{Edge, Record};
 use super::root::RootMessage;
 use crate::fusion_actor::{FusionActor, FusionMessage};
-use crate::plan::{GraphPlan, Input, StreamPlan};
+use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
 use crate::port::{Doorbell, Policy, Port};
 use crate::source::{SourceActor, SourceMessage, SourcePorts};
 use crate::stage::{Seat, StageIo};
@@ -36,6 +36,7 @@ const RESTARTS_MAX: usize = 5;
 const RESTART_SPAN: Duration = Duration::from_secs(60);
 
 struct Child {
+    index: StageIndex,
     stage: StageId,
     io: StageIo,
     spawn: Spawner,
@@ -82,18 +83,20 @@ impl Actor for StreamActor {
                 graph: self.graph.clone(),
                 deps: self.deps.clone(),
                 record: self.record.clone(),
+                source: wiring.source_bell.clone(),
             },
             (),
             supervisor.clone(),
         )
         .await?;
         let mut children = Vec::new();
-        for (stage, io) in self.graph.stages.iter().zip(&wiring.ios).rev() {
+        for (at, (stage, io)) in self.graph.stages.iter().zip(&wiring.ios).enumerate().rev() {
             let Some(spawn) = stages::spawner(&stage.settings, io, &self.plan, &self.deps)? else {
                 continue;
             };
             let cell = Some(spawn(supervisor.clone()).await?);
             children.push(Child {
+                index: StageIndex(at),
                 stage: stage.id.clone(),
                 io: io.clone(),
                 spawn,
@@ -109,6 +112,7 @@ impl Actor for StreamActor {
                 graph: self.graph.clone(),
                 deps: self.deps.clone(),
                 ports: wiring.source,
+                doorbell: wiring.source_bell,
                 fusion: fusion.clone(),
                 record: self.record.clone(),
             },
@@ -129,6 +133,7 @@ impl Actor for StreamActor {
             StreamCommand::Restart(at) => {
                 let child = &mut tree.children[at];
                 child.cell = Some((child.spawn)(myself.get_cell()).await?);
+                tree.fusion.cast(FusionMessage::StageBack(child.index))?;
             }
             StreamCommand::Stop => tree.source.cast(SourceMessage::Stop)?,
         }
@@ -183,6 +188,10 @@ impl StreamActor {
         let now = self.deps.clock.now();
         let child = &mut tree.children[at];
         child.cell = None;
+        if self.plan.paced {
+            // Nothing waits for it meanwhile; a file has the time.
+            tree.fusion.cast(FusionMessage::StageGone(child.index))?;
+        }
         child.fell.retain(|fell| now.since(*fell) < RESTART_SPAN);
         child.fell.push_back(now);
         let count = child.fell.len();
@@ -226,6 +235,7 @@ impl StreamActor {
 struct Wiring {
     ios: Vec<StageIo>,
     source: SourcePorts,
+    source_bell: Arc<Doorbell>,
     names: Vec<(StageId, StageId, Port)>,
 }
 
@@ -240,7 +250,7 @@ impl Wiring {
         for (at, stage) in graph.stages.iter().enumerate() {
             for input in &stage.inputs {
                 let port = Port::new(
-                    capacity(graph, at, *input, plan.paced),
+                    capacity(graph, *input, plan.paced),
                     if plan.paced { Policy::DropOldest } else { Policy::Block },
                     bells[at].clone(),
                 );
@@ -285,7 +295,7 @@ impl Wiring {
                 paced: plan.paced,
             })
             .collect();
-        Wiring { ios, source, names }
+        Wiring { ios, source, source_bell: Arc::default(), names }
     }
 
     fn edges(&self) -> Vec<Edge> {
@@ -298,23 +308,16 @@ impl Wiring {
 
 /// Live frames: one, the newest, so that a slow stage is never more than one frame behind. Sound must not have
 /// holes, so it gets ten seconds. Observations are small.
-fn capacity(graph: &GraphPlan, reader: usize, input: Input, paced: bool) -> usize {
-    let from_source_video = matches!(input, Input::SourceVideo);
-    let frames = match input {
+fn capacity(graph: &GraphPlan, input: Input, paced: bool) -> usize {
+    let from_frames = match input {
         Input::Stage(from) => matches!(graph.stages[from.0].settings, stages::Settings::Frames(_)),
         _ => false,
     };
-    let _ = reader;
     match input {
-        _ if from_source_video => 4,
-        _ if frames => {
-            if paced {
-                1
-            } else {
-                8
-            }
-        }
+        Input::SourceVideo => 4,
         Input::SourceAudio => 320,
+        _ if from_frames && paced => 1,
+        _ if from_frames => 8,
         _ => 1_024,
     }
 }

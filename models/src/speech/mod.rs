@@ -9,6 +9,7 @@ mod activity;
 mod chunks;
 mod decode;
 mod language;
+mod pieces;
 mod segment;
 mod transcribe;
 
@@ -16,5 +17,6 @@ pub use activity::{ActivityInput, ActivityOutput, VoiceActivity, VoiceState};
 pub use chunks::{CHUNK_SAMPLES, CHUNK_US, Chunk, Chunker};
 pub use decode::{Decoding, DecodingEnd, Progress, Transcript};
 pub use language::{LanguageTracker, LanguageVerdict};
+pub use pieces::{SpeechDecoder, SpeechEncoder, Spoken, Unfinished};
 pub use segment::{Running, Segmenter, SegmenterSettings, SpeechEvent, Utterance, UtteranceEnd};
 pub use transcribe::{Encoded, SpeechInput, TOKENS_PER_S_MAX, Transcriber};
