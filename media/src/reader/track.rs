@@ -240,6 +240,16 @@ impl Base {
             out.push(Unit::Progress { track: self.kind, pts });
         }
     }
+
+    /// Reports the end of the last unit, which is `length_us` long: a track reaches to there, sampled or not.
+    pub(super) fn ended(&mut self, length_us: i64, out: &mut Outbox) {
+        let Some(last) = self.last() else { return };
+        let end = Pts(last.0.saturating_add(length_us));
+        if Some(end) > self.reported {
+            self.reported = Some(end);
+            out.push(Unit::Progress { track: self.kind, pts: end });
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use crate::source::{Sampling, TrackCounts, TrackKind, Unit};
 use crate::time::Mono;
 
 /// Pictures beyond this many pixels are refused (twice 8K): one of them already takes 100 MB.
+/// A picture that claims to be shown for longer says nothing about where its track ends.
+const PICTURE_US_MAX: i64 = 1_000_000;
 pub(super) const PIXELS_MAX: u64 = 2 * 7_680 * 4_320;
 /// Errors in a row that a decoder may report for one packet.
 const ERRORS_MAX: u32 = 32;
@@ -35,6 +37,8 @@ pub(super) struct VideoTrack {
     converter: Converter,
     stored: Orientation,
     size: Option<(u32, u32)>,
+    /// How long the newest picture is shown.
+    picture_us: i64,
     ended: bool,
 }
 
@@ -60,6 +64,7 @@ impl VideoTrack {
             converter: Converter::new(sampling.side_max),
             stored: stored_orientation(stream, out),
             size: None,
+            picture_us: 0,
             ended: false,
         })
     }
@@ -125,6 +130,7 @@ impl VideoTrack {
             && decoder.send_eof().is_ok()
         {
             self.receive(arrival, timeline, out)?;
+            self.base.ended(self.picture_us, out);
         }
         Ok(())
     }
@@ -175,6 +181,7 @@ impl VideoTrack {
         let frame = &self.frame;
         let raw_us = frame.pts().or(frame.timestamp()).map(|ticks| self.base.us(ticks));
         let duration_us = self.base.us(frame.packet().duration);
+        self.picture_us = duration_us.clamp(0, PICTURE_US_MAX);
         let origin = self.base.origin(raw_us);
         let health = Health {
             key: frame.is_key(),
