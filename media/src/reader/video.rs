@@ -18,9 +18,9 @@ use crate::source::{Sampling, TrackCounts, TrackKind, Unit};
 use crate::time::Mono;
 
 /// Pictures beyond this many pixels are refused (twice 8K): one of them already takes 100 MB.
+pub(super) const PIXELS_MAX: u64 = 2 * 7_680 * 4_320;
 /// A picture that claims to be shown for longer says nothing about where its track ends.
 const PICTURE_US_MAX: i64 = 1_000_000;
-pub(super) const PIXELS_MAX: u64 = 2 * 7_680 * 4_320;
 /// Errors in a row that a decoder may report for one packet.
 const ERRORS_MAX: u32 = 32;
 
