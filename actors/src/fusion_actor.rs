@@ -189,25 +189,27 @@ impl FusionActor {
     }
 
     fn drain(&self, fusing: &mut Fusing) {
-        let Some(book) = &mut fusing.book else { return };
         for (at, port) in self.io.seat.inputs.iter().enumerate() {
             let stage = fusing.stages[at];
             while let Some(item) = port.pop() {
                 let now = self.deps.clock.now();
-                match item {
-                    Item::Packet(Packet { window, payload, .. }) => {
+                match (item, &mut fusing.book) {
+                    // Also those of a source that never opened, which has no book.
+                    (Item::End, _) => fusing.inputs_ended += 1,
+                    (Item::Packet(Packet { window, payload, .. }), Some(book)) => {
                         if let Payload::Observation(observation) = payload {
                             book.offer(now, window, stage, observation);
                         }
                     }
-                    Item::Mark(mark) => {
+                    (Item::Mark(mark), Some(book)) => {
                         let outcome = match mark.outcome {
                             Ok(()) => Outcome::Ok,
                             Err(reason) => Outcome::Missing(reason),
                         };
                         book.answered(now, mark.window, stage, outcome, mark.timing);
                     }
-                    Item::End => fusing.inputs_ended += 1,
+                    // Nothing is said before the source is open.
+                    (Item::Packet(_) | Item::Mark(_), None) => {}
                 }
             }
         }

@@ -1,5 +1,4 @@
-//! The language engine with its real child process and real weights. Without weights in the cache each test
-//! says so and passes, unless `CI` asks for them.
+//! The language engine with its real child process and real weights.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
@@ -32,7 +31,7 @@ async fn text(backend: &EmbeddedBackend, request: GenerateRequest) -> String {
 
 #[tokio::test]
 async fn streamed_pieces_are_the_collected_answer() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let request = ask("The capital of France is", 24);
     let whole = backend.generate(request.clone()).await.unwrap().collect().await.unwrap();
     assert!(whole.text.starts_with(" Paris"), "{whole:?}");
@@ -53,7 +52,7 @@ async fn streamed_pieces_are_the_collected_answer() {
 
 #[tokio::test]
 async fn a_stop_text_ends_the_answer_and_is_not_shown() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let whole = text(&backend, ask("The capital of France is", 32)).await;
     let stop = whole.split_whitespace().nth(3).unwrap().to_owned();
     let request =
@@ -65,7 +64,7 @@ async fn a_stop_text_ends_the_answer_and_is_not_shown() {
 
 #[tokio::test]
 async fn four_at_once_say_what_each_says_alone() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let prompts = ["The capital of France is", RAILWAY, "Water is made of", "Once upon a time"];
     let mut alone = Vec::new();
     for prompt in prompts {
@@ -77,7 +76,7 @@ async fn four_at_once_say_what_each_says_alone() {
 
 #[tokio::test]
 async fn dropping_an_answer_frees_its_place() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let mut stream = backend.generate(ask(RAILWAY, 2000)).await.unwrap();
     stream.next().await.unwrap().unwrap();
     wait_until("it runs", || backend.stats().running == 1).await;
@@ -92,7 +91,7 @@ async fn dropping_an_answer_frees_its_place() {
 
 #[tokio::test]
 async fn likelier_texts_score_higher_and_long_ones_are_summed() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let request = ScoreRequest {
         prefix: Prompt::template("The capital of France is"),
         continuations: [" Paris", " Berlin", " a small green elephant", " the city of Paris"]
@@ -127,7 +126,7 @@ async fn likelier_texts_score_higher_and_long_ones_are_summed() {
 
 #[tokio::test]
 async fn a_killed_child_fails_its_requests_and_is_back() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let mut stream = backend.generate(ask(RAILWAY, 2000)).await.unwrap();
     stream.next().await.unwrap().unwrap();
     let pid = backend.pid().unwrap();
@@ -158,7 +157,7 @@ fn kill(pid: u32) {
 /// The child by hand, without the parent's care.
 #[test]
 fn garbage_on_its_input_is_answered_and_its_end_ends_the_child() {
-    let Some(config) = config() else { return };
+    let config = config();
     let mut child = Command::new(&config.program)
         .args(config.child.to_args())
         .stdin(Stdio::piped())
@@ -204,7 +203,7 @@ fn garbage_on_its_input_is_answered_and_its_end_ends_the_child() {
 
 #[tokio::test]
 async fn a_child_that_can_not_load_says_why() {
-    let Some(mut config) = config() else { return };
+    let mut config = config();
     config.child.model = "/nonexistent/model.gguf".into();
     let backend = EmbeddedBackend::start(config);
     wait_until("it is down", || matches!(backend.health(), Health::Down { .. })).await;
@@ -216,7 +215,7 @@ async fn a_child_that_can_not_load_says_why() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_refused_with_its_size() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let error = text_error(&backend, ask(&RAILWAY.repeat(300), 10)).await;
     let BackendError::TooLong { tokens, limit } = error else { panic!("{error}") };
     assert!(tokens > limit && limit == 4096, "{tokens} {limit}");
@@ -240,7 +239,7 @@ async fn text_error(backend: &EmbeddedBackend, request: GenerateRequest) -> Back
 
 #[tokio::test]
 async fn a_full_queue_says_when_to_come_back() {
-    let Some(mut config) = config() else { return };
+    let mut config = config();
     config.child.slots = 2;
     config.child.slots_urgent = 1;
     config.child.queue = 2;
@@ -258,7 +257,7 @@ async fn a_full_queue_says_when_to_come_back() {
 
 #[tokio::test]
 async fn an_urgent_request_takes_a_place_and_the_others_lose_no_text() {
-    let Some(mut config) = config() else { return };
+    let mut config = config();
     config.child.slots = 2;
     config.child.slots_urgent = 0;
     let backend = EmbeddedBackend::start(config);
@@ -281,7 +280,7 @@ async fn an_urgent_request_takes_a_place_and_the_others_lose_no_text() {
 
 #[tokio::test]
 async fn urgent_requests_interrupt_running_steps_and_nobody_is_left_behind() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let alone = text(&backend, ask(COUNTING, 40)).await;
     let long = tokio::spawn(backend.generate(ask(&RAILWAY.repeat(24), 1)).await.unwrap().collect());
     let counting = tokio::spawn(backend.generate(ask(COUNTING, 40)).await.unwrap().collect());
@@ -297,7 +296,7 @@ async fn urgent_requests_interrupt_running_steps_and_nobody_is_left_behind() {
 
 #[tokio::test]
 async fn a_time_limit_ends_an_answer_with_what_there_is() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let request = GenerateRequest { time_limit_ms: Some(800), ..ask(RAILWAY, 3000) };
     let answer = backend.generate(request).await.unwrap().collect().await.unwrap();
     assert_eq!(answer.finish, Finish::TimeLimit);
@@ -312,7 +311,7 @@ async fn a_time_limit_ends_an_answer_with_what_there_is() {
 
 #[tokio::test]
 async fn a_choice_and_a_grammar_hold_the_answer() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let choices = ["bananas", "the moon", "the moon and stars"].map(String::from).to_vec();
     let request = GenerateRequest {
         constraint: Some(Constraint::Choice(choices.clone())),
@@ -330,7 +329,7 @@ async fn a_choice_and_a_grammar_hold_the_answer() {
 
 #[tokio::test]
 async fn a_prefix_is_computed_once_and_changes_nothing() {
-    let Some(backend) = start().await else { return };
+    let backend = start().await;
     let prompt = |reuse, end: &str| {
         let parts = vec![Part::Template(RAILWAY.into()), Part::Data(end.into())];
         GenerateRequest::new(Prompt { parts, reuse }, 12)

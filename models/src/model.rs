@@ -31,7 +31,9 @@ pub enum ModelError {
         known: String,
     },
     /// Weights are not in the cache.
-    #[error("model `{name}`: {path} is not there; run `pipeline models pull {name}`")]
+    #[error(
+        "model `{name}`: {path} is not there; run `pipeline models pull` (for this one alone: `pipeline models pull {name}`)"
+    )]
     Absent {
         /// Catalogue name.
         name: String,

@@ -97,17 +97,24 @@ fn verify(names: &[String]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut well = true;
+    let (mut well, mut here) = (true, false);
     for (name, verdict) in verdicts {
         match verdict {
-            Ok(_) => println!("{name}: ok"),
+            Ok(_) => {
+                here = true;
+                println!("{name}: ok");
+            }
             // What nobody pulled is no fault, unless it was asked for by name.
             Err(models::ModelError::Absent { .. }) if names.is_empty() => {}
             Err(error) => {
-                well = false;
+                (well, here) = (false, true);
                 println!("{error}");
             }
         }
+    }
+    if !here {
+        eprintln!("error: nothing is here yet; run `pipeline models pull`");
+        well = false;
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

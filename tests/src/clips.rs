@@ -87,6 +87,18 @@ pub fn spoken(file: &str) -> PathBuf {
     make(&name, &["-i", &input, "-af", "adelay=300,apad=pad_dur=0.7"], &["-c:a", "aac"])
 }
 
+/// `minutes` of nothing to hear.
+pub fn silence(minutes: u32) -> PathBuf {
+    let length = format!("{}", minutes * 60);
+    let input = ["-f", "lavfi", "-i", "anullsrc=r=16000:cl=mono"];
+    make("silence.flac", &input, &["-t", &length, "-c:a", "flac"])
+}
+
+/// The clip of `make demo`.
+pub fn demo() -> PathBuf {
+    media("demo/demo.mp4").into()
+}
+
 /// `count` clips of 2 s, 320x240, each of another moment of the walk, with a tone.
 pub fn short(count: usize) -> Vec<PathBuf> {
     let video = media("vtest/vtest.avi");
@@ -135,7 +147,7 @@ pub fn frames(path: &Path) -> u64 {
 /// Path of a file below the cache's `media` folder. Fails when it was not fetched.
 pub fn media(file: &str) -> String {
     let path = cache().join("media").join(file);
-    assert!(path.is_file(), "{} is missing: run make setup", path.display());
+    assert!(path.is_file(), "{} is missing: make test fetches it", path.display());
     text(&path)
 }
 

@@ -60,3 +60,37 @@ stages:
   speech: { kind: transcribe, from: source.audio }
   fused:  { kind: fuse, from: speech, window: 1s }
 ";
+
+/// What a clip is about, from what is written on it and beside it.
+pub const MEANING: &str = "
+version: 1
+server: {}
+models:
+  text: { backends: [ { kind: embedded, model: smollm2-135m } ] }
+stages:
+  frames:  { kind: frames, from: source.video, fps: 1 }
+  screen:  { kind: ocr, from: frames }
+  meaning: { kind: understand, from: screen, model: text, categories: [sports, transport, cooking] }
+  fused:   { kind: fuse, from: [screen, meaning], window: clip }
+";
+
+/// What is said and what it is about, one-second windows.
+pub const TALK: &str = "
+version: 1
+server: {}
+models:
+  text: { backends: [ { kind: embedded, model: smollm2-135m } ] }
+stages:
+  speech:  { kind: transcribe, from: source.audio }
+  meaning: { kind: understand, from: speech, model: text, categories: [politics, transport, sports, music] }
+  fused:   { kind: fuse, from: [speech, meaning], window: 1s }
+";
+
+/// [`EARS`] with ten answers a second.
+pub const MANY_ANSWERS: &str = "
+version: 1
+server: {}
+stages:
+  speech: { kind: transcribe, from: source.audio }
+  fused:  { kind: fuse, from: speech, window: 100ms }
+";

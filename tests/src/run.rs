@@ -90,7 +90,7 @@ impl Run {
             .stdin(stdin)
             .stdout(into("stdout"))
             .stderr(into("stderr"))
-            // A group of its own, so that the language engine's process ends with it.
+            // A group of its own: an interrupt of the test runner is not for it.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -129,7 +129,16 @@ impl Run {
         send(name, &self.group.to_string());
     }
 
-    /// Ends it and its children at once, as a power cut would.
+    /// Kills its language engine; false when there is none at the moment.
+    pub fn kill_language_engine(&self) -> bool {
+        let engine = children(self.group).find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|b| *b == 0).any(|word| word == b"language-engine")
+        });
+        engine.inspect(|pid| send("KILL", &pid.to_string())).is_some()
+    }
+
+    /// Ends it at once, as a power cut would; the language engine ends when its pipe does.
     pub async fn kill(mut self) -> Finished {
         send("KILL", &format!("-{}", self.group));
         self.finish_within(Duration::from_secs(10)).await
@@ -198,6 +207,17 @@ impl Finished {
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+}
+
+/// Processes that `parent` started and that are still there.
+fn children(parent: u32) -> impl Iterator<Item = u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // `pid (name) state ppid …`, where a name may hold anything.
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        after_name.split_whitespace().nth(1) == Some(&parent.to_string())
+    })
 }
 
 fn send(signal: &str, target: &str) {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async};
 
 use crate::results::Received;
 
@@ -15,18 +16,33 @@ use crate::results::Received;
 pub struct Subscriber {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     received: Received,
+    closed: Option<CloseCode>,
 }
 
 impl Subscriber {
     pub(crate) async fn try_connect(url: &str) -> Option<Subscriber> {
         let (socket, _) = connect_async(url).await.ok()?;
-        Some(Subscriber { socket, received: Received::default() })
+        Some(Subscriber { socket, received: Received::default(), closed: None })
     }
 
-    /// Everything until the server closes, which a run on finite inputs does at its end.
+    /// One for which the system keeps next to nothing while it does not read.
+    pub async fn with_small_buffer(address: &str, query: &str) -> Subscriber {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a buffer of any size");
+        let address = address.parse().expect("an address and a port");
+        let stream = socket.connect(address).await.expect("the server listens");
+        let url = format!("ws://{address}/v1/results?{query}");
+        let (socket, _) =
+            client_async(url, MaybeTlsStream::Plain(stream)).await.expect("it shakes hands");
+        Subscriber { socket, received: Received::default(), closed: None }
+    }
+
+    /// Everything until the server says goodbye, which a run on finite inputs does at its end.
     pub async fn until_closed(mut self, limit: Duration) -> Received {
         let closed = timeout(limit, async { while self.next().await {} }).await;
         assert!(closed.is_ok(), "still open after {limit:?}, received {:#?}", self.received);
+        let goodbye = matches!(self.closed, Some(CloseCode::Normal | CloseCode::Away));
+        assert!(goodbye, "closed with {:?} after {:#?}", self.closed, self.received);
         self.received
     }
 
@@ -59,7 +75,11 @@ impl Subscriber {
             Some(Ok(other @ (Message::Binary(_) | Message::Frame(_)))) => {
                 panic!("expected text messages only, got {other:?}")
             }
-            Some(Ok(Message::Close(_)) | Err(_)) | None => false,
+            Some(Ok(Message::Close(frame))) => {
+                self.closed = frame.map(|frame| frame.code);
+                false
+            }
+            Some(Err(_)) | None => false,
         }
     }
 }

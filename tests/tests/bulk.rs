@@ -27,7 +27,6 @@ fn list(into: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn every_clip_of_a_list_gets_one_answer() {
     let machine = Machine::take();
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -49,7 +48,38 @@ async fn every_clip_of_a_list_gets_one_answer() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
+async fn title_and_description_of_a_list_are_read_as_text() {
+    let machine = Machine::take();
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let about = [
+        ("sports", "Cup final", "The home team scored three goals and won the football match."),
+        ("transport", "Delays", "The train to Berlin is late and passengers wait on the platform."),
+        ("cooking", "Dinner", "Chop the onions, fry them in butter, add rice and stir the pot."),
+    ];
+    let mut lines = String::new();
+    for ((id, title, description), clip) in about.iter().zip(clips::short(about.len())) {
+        let line = serde_json::json!({
+            "uri": clip, "id": id, "title": title, "description": description, "language": "en",
+        });
+        lines.push_str(&format!("{line}\n"));
+    }
+    let list = dir.path().join("clips.jsonl");
+    std::fs::write(&list, lines).expect("the temporary folder takes a file");
+    let args = ["--input", list.to_str().expect("plain"), "--output", "-"];
+    let run = Run::start(&machine, configs::MEANING, &args);
+    let finished = run.finish(LIMIT).await.expect_code(0);
+    let received = Received::from_lines(&finished.stdout);
+    received.expect_valid();
+    for (id, _, _) in about {
+        let results = received.last_of(id);
+        assert_eq!(results.len(), 1, "{id}: one clip, one window");
+        assert!(results[0].missing.is_empty(), "{id}: {:?}", results[0].missing);
+        let text = results[0].text.as_ref().expect("it has something to read");
+        assert_eq!(text.category.as_deref(), Some(id), "{text:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_killed_bulk_run_loses_and_doubles_no_clip() {
     let machine = Machine::take();
     let dir = tempfile::tempdir().expect("a temporary folder");

@@ -21,7 +21,6 @@ fn expect_mistakes(told: &str) {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_wrong_configuration_ends_with_2_and_all_its_mistakes() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("config.yaml");
@@ -35,7 +34,6 @@ async fn a_wrong_configuration_ends_with_2_and_all_its_mistakes() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_file_that_is_not_there_ends_with_2_and_its_name() {
     let machine = Machine::take();
     let args = ["--input", "no-such-clip.mp4", "--output", "-"];
@@ -46,7 +44,6 @@ async fn a_file_that_is_not_there_ends_with_2_and_its_name() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_file_that_is_no_media_fails_its_stream_with_1_and_spares_the_others() {
     let machine = Machine::take();
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -69,7 +66,6 @@ async fn a_file_that_is_no_media_fails_its_stream_with_1_and_spares_the_others()
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_wrong_call_ends_with_2_and_says_what_exists() {
     let finished = Finished::of(&["rum", "config.yaml"]).expect_code(2);
     assert!(finished.stderr.contains("run"), "{}", finished.stderr);

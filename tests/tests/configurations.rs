@@ -8,7 +8,6 @@ use system_tests::{Finished, Machine, RtspServer, Run, clips, workspace};
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn every_ready_configuration_runs_on_a_short_clip() {
     let machine = Machine::take();
     let clip = clips::street();
@@ -35,7 +34,6 @@ async fn every_ready_configuration_runs_on_a_short_clip() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn the_live_camera_configuration_runs_on_a_camera() {
     let machine = Machine::take();
     let server = RtspServer::serve(&clips::street());

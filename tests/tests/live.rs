@@ -36,13 +36,11 @@ async fn a_camera_is_analysed_over(transport: &str) {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_camera_is_analysed_over_tcp() {
     a_camera_is_analysed_over("tcp").await;
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_camera_is_analysed_over_udp() {
     a_camera_is_analysed_over("udp").await;
 }

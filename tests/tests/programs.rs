@@ -42,7 +42,6 @@ fn expect_answers(printed: &str) {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn the_python_program_prints_answers() {
     let mut program = Command::new("/usr/bin/python3");
     program.arg("-u").arg(workspace().join("examples/subscribe.py"));
@@ -50,7 +49,6 @@ async fn the_python_program_prints_answers() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn the_rust_program_prints_answers() {
     let program = binary().with_file_name("subscribe");
     assert!(program.is_file(), "not built: cargo build --release -p examples");

@@ -28,7 +28,6 @@ fn only_stream(received: &Received) -> String {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_file_is_seen_heard_read_and_understood() {
     let clip = clips::street();
     let (received, stream) = answers_to(configs::EVERYTHING, &clip).await;
@@ -73,7 +72,6 @@ async fn a_file_is_seen_heard_read_and_understood() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn times_lie_inside_the_clip_and_utterances_in_order() {
     let clip = clips::street();
     let length_ms = clips::length_ms(&clip);
@@ -98,7 +96,6 @@ async fn times_lie_inside_the_clip_and_utterances_in_order() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn video_without_audio_is_a_normal_input() {
     let clip = clips::silent();
     let (received, stream) = answers_to(configs::EVERYTHING, &clip).await;
@@ -112,7 +109,6 @@ async fn video_without_audio_is_a_normal_input() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn audio_without_video_is_a_normal_input() {
     let clip = clips::sound();
     let (received, stream) = answers_to(configs::EVERYTHING, &clip).await;
@@ -126,7 +122,6 @@ async fn audio_without_video_is_a_normal_input() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn media_is_read_from_standard_input() {
     let machine = Machine::take();
     let clip = clips::matroska();
@@ -141,7 +136,6 @@ async fn media_is_read_from_standard_input() {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn a_file_at_its_own_pace_answers_with_ages() {
     let machine = Machine::take();
     let clip = clips::street();

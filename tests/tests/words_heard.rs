@@ -28,7 +28,6 @@ fn truth() -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-#[ignore = "until the binary runs graphs"]
 async fn read_speech_is_heard_word_for_word() {
     let machine = Machine::take();
     let (mut errors, mut total) = (0, 0);
