@@ -262,6 +262,9 @@ impl FusionActor {
             Some(SourceEnd::Whole) | None => (StreamState::Ended, None),
         };
         let failed = reason.clone().filter(|_| state == StreamState::Failed);
+        if let Some(reason) = &failed {
+            tracing::error!(stream = %self.plan.id, reason, "stream failed");
+        }
         let mut window_next = 0;
         self.record.update(|status| {
             status.state = state;
