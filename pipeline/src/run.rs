@@ -70,6 +70,7 @@ impl Rooms {
         let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
             .install_recorder()
             .map_err(|e| format!("metrics: {e}"))?;
+        engine::events::describe();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let compute = Compute::start(compute_config(&plan.compute), clock.clone())
             .map_err(|e| format!("compute: {e}"))?;
