@@ -31,8 +31,14 @@ pub struct Library {
     pub dir: Box<dyn Fn(&str) -> Result<PathBuf, ModelError> + Send + Sync>,
 }
 
-type AskRegions = Asked<Frame, Vec<TextArea>>;
-type AskReading = Asked<TextCrop, ReadText>;
+/// Finds where text is.
+pub type AskRegions = Asked<Frame, Vec<TextArea>>;
+/// Reads one line.
+pub type AskReading = Asked<TextCrop, ReadText>;
+/// Hears whether somebody speaks.
+pub type AskActivity = Asked<ActivityInput, ActivityOutput>;
+/// Writes down what is said.
+pub type AskTranscriber = Asked<SpeechInput, Transcript>;
 
 /// Loaded models by catalogue name.
 #[derive(Default)]
@@ -41,8 +47,7 @@ pub struct ModelSet {
     classifiers: BTreeMap<String, Asked<Frame, Vec<Scored>>>,
     safety: BTreeMap<String, Asked<Frame, f32>>,
     readers: BTreeMap<String, (AskRegions, AskReading)>,
-    listeners:
-        BTreeMap<String, (Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>)>,
+    listeners: BTreeMap<String, (AskActivity, AskTranscriber)>,
     texts: BTreeMap<String, AskedText>,
 }
 
@@ -109,33 +114,86 @@ impl ModelSet {
         Ok(set)
     }
 
-    pub(crate) fn detector(&self, name: &str) -> Result<Asked<Frame, Vec<Detection>>, ModelError> {
+    /// The model that `detect` stages ask under this name.
+    ///
+    /// # Errors
+    /// `Unknown`, as with all of these.
+    pub fn detector(&self, name: &str) -> Result<Asked<Frame, Vec<Detection>>, ModelError> {
         get(&self.detectors, name)
     }
 
-    pub(crate) fn classifier(&self, name: &str) -> Result<Asked<Frame, Vec<Scored>>, ModelError> {
+    /// The model that `scene` stages ask.
+    ///
+    /// # Errors
+    /// `Unknown`
+    pub fn classifier(&self, name: &str) -> Result<Asked<Frame, Vec<Scored>>, ModelError> {
         get(&self.classifiers, name)
     }
 
-    pub(crate) fn safety(&self, name: &str) -> Result<Asked<Frame, f32>, ModelError> {
+    /// The model that `safety` stages ask.
+    ///
+    /// # Errors
+    /// `Unknown`
+    pub fn safety(&self, name: &str) -> Result<Asked<Frame, f32>, ModelError> {
         get(&self.safety, name)
     }
 
-    pub(crate) fn reader(&self, name: &str) -> Result<(AskRegions, AskReading), ModelError> {
+    /// The models that `ocr` stages ask.
+    ///
+    /// # Errors
+    /// `Unknown`
+    pub fn reader(&self, name: &str) -> Result<(AskRegions, AskReading), ModelError> {
         get(&self.readers, name)
     }
 
-    #[expect(clippy::type_complexity, reason = "a pair of askers, named where it is used")]
-    pub(crate) fn listener(
-        &self,
-        name: &str,
-    ) -> Result<(Asked<ActivityInput, ActivityOutput>, Asked<SpeechInput, Transcript>), ModelError>
-    {
+    /// The models that `transcribe` stages ask.
+    ///
+    /// # Errors
+    /// `Unknown`
+    pub fn listener(&self, name: &str) -> Result<(AskActivity, AskTranscriber), ModelError> {
         get(&self.listeners, name)
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<AskedText, ModelError> {
+    /// The model that `understand` stages ask.
+    ///
+    /// # Errors
+    /// `Unknown`
+    pub fn text(&self, name: &str) -> Result<AskedText, ModelError> {
         get(&self.texts, name)
+    }
+}
+
+/// For embedding programs: a model of one's own (or a wrapper around a loaded one) under the name that stages
+/// use. It takes the place of one that has the name already.
+impl ModelSet {
+    /// What `detect` stages ask.
+    pub fn insert_detector(&mut self, name: &str, model: Asked<Frame, Vec<Detection>>) {
+        self.detectors.insert(name.to_owned(), model);
+    }
+
+    /// What `scene` stages ask.
+    pub fn insert_classifier(&mut self, name: &str, model: Asked<Frame, Vec<Scored>>) {
+        self.classifiers.insert(name.to_owned(), model);
+    }
+
+    /// What `safety` stages ask.
+    pub fn insert_safety(&mut self, name: &str, model: Asked<Frame, f32>) {
+        self.safety.insert(name.to_owned(), model);
+    }
+
+    /// What `ocr` stages ask.
+    pub fn insert_reader(&mut self, name: &str, regions: AskRegions, reading: AskReading) {
+        self.readers.insert(name.to_owned(), (regions, reading));
+    }
+
+    /// What `transcribe` stages ask.
+    pub fn insert_listener(&mut self, name: &str, activity: AskActivity, speech: AskTranscriber) {
+        self.listeners.insert(name.to_owned(), (activity, speech));
+    }
+
+    /// What `understand` stages ask.
+    pub fn insert_text(&mut self, name: &str, model: AskedText) {
+        self.texts.insert(name.to_owned(), model);
     }
 }
 

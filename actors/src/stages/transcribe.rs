@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ::models::speech::{
-    ActivityInput, ActivityOutput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings,
-    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Transcript, Utterance, VoiceState,
+    ActivityInput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings,
+    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Utterance, VoiceState,
 };
 use engine::{Class, JobEnd};
 use media::result::MissingReason;
@@ -12,7 +12,7 @@ use media::{Mono, Observation, Pts, Samples, SpeechSegment};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::Asked;
+use crate::models::{AskActivity, AskTranscriber};
 use crate::port::{Mark, Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic, Tally, upstream};
 
@@ -60,11 +60,6 @@ impl Default for TranscribeSettings {
 const LANGUAGE: &str = "en";
 /// Chunks gathered before voice activity is asked, unless a window ends: 128 ms of sound for one lease.
 const GATHERED: usize = 4;
-
-/// Asks voice activity.
-pub(crate) type AskActivity = Asked<ActivityInput, ActivityOutput>;
-/// Asks the transcriber.
-pub(crate) type AskTranscriber = Asked<SpeechInput, Transcript>;
 
 /// Listening: finds utterances and writes down what is said in them.
 pub(crate) struct TranscribeLogic {
