@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use actors::fusion::{Alerts, Taxonomy};
@@ -123,9 +123,7 @@ impl Rooms {
     /// # Errors
     /// When lanes or metrics can't be had.
     pub fn unfurnished(plan: &ComputePlan) -> Result<Self, String> {
-        let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
-            .install_recorder()
-            .map_err(|e| format!("metrics: {e}"))?;
+        let metrics = recorder()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let compute = Compute::start(compute_config(plan), clock.clone())
             .map_err(|e| format!("compute: {e}"))?;
@@ -157,6 +155,17 @@ impl Rooms {
         };
         let _ = tokio::time::timeout(limit, prepared).await;
     }
+}
+
+/// Metrics are the process's, however many rooms are opened one after the other.
+fn recorder() -> Result<PrometheusHandle, String> {
+    static RECORDER: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
+    let install = || {
+        metrics_exporter_prometheus::PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|e| format!("metrics: {e}"))
+    };
+    RECORDER.get_or_init(install).clone()
 }
 
 fn compute_config(plan: &ComputePlan) -> ComputeConfig {

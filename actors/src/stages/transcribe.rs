@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ::models::speech::{
-    ActivityInput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings,
-    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Utterance, VoiceState,
+    ActivityInput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings, SpeechEvent,
+    SpeechInput, TOKENS_PER_S_MAX, Utterance, VoiceState,
 };
 use engine::{Class, JobEnd};
 use media::result::MissingReason;
