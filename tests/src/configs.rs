@@ -15,7 +15,13 @@ stages:
   speech:  { kind: transcribe, from: source.audio }
   tone:    { kind: sentiment,  from: speech }
   meaning: { kind: understand, from: [speech, screen], model: text, categories: [politics, transport, sports, music] }
-  fused:   { kind: fuse, from: [objects, scenes, screen, safety, speech, tone, meaning], window: 1s }
+  fused:
+    kind: fuse
+    from: [objects, scenes, screen, safety, speech, tone, meaning]
+    window: 1s
+    alerts:
+      people: \"vision.objects.filter(o, o.label == 'person').size() > 2\"
+      boarding: \"vision.text.exists(line, line.text.contains('BOARDING'))\"
 ";
 
 /// Eyes and ears without the language model, one-second windows, streams named in the file: what a live test can

@@ -78,7 +78,7 @@ pub enum ServerError {
     #[error("{0}")]
     Refused(String),
     /// The address can't be had.
-    #[error("can't listen on {address}: {error}")]
+    #[error("can't listen on {address}: {error}; `--listen ADDR` takes another address")]
     Bind {
         /// As configured.
         address: SocketAddr,
