@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::result::{MissingReason, StreamMessage, StreamState};
+use media::result::{FusedResult, MissingReason, Status, StreamMessage, StreamState};
 use media::{Mono, SourceInfo};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -239,6 +239,7 @@ impl FusionActor {
             }
             match self.deps.hub.publish_result(emit.result) {
                 Ok(published) => {
+                    count(&published.message);
                     if let Some(sink) = &self.deps.sink {
                         sink.result(&published.message, published.json, self.plan.paced).await;
                     }
@@ -262,6 +263,9 @@ impl FusionActor {
             Some(SourceEnd::Whole) | None => (StreamState::Ended, None),
         };
         let failed = reason.clone().filter(|_| state == StreamState::Failed);
+        if let Some(reason) = &failed {
+            tracing::error!(stream = %self.plan.id, reason, "stream failed");
+        }
         let mut window_next = 0;
         self.record.update(|status| {
             status.state = state;
@@ -296,5 +300,23 @@ impl FusionActor {
         // A millisecond is the timer's grain.
         let wait = at.since(now).max(Duration::from_millis(1));
         myself.send_after(wait, || FusionMessage::Tick);
+    }
+}
+
+fn count(result: &FusedResult) {
+    let status = match (result.revision, result.status) {
+        (0, Status::Complete) => "complete",
+        (0, Status::Partial) => "partial",
+        _ => "revision",
+    };
+    metrics::counter!("pipeline_windows_total", "status" => status).increment(1);
+    if result.revision == 0 {
+        metrics::histogram!("pipeline_window_latency_seconds").record(result.latency_ms / 1e3);
+    }
+    for missing in &result.missing {
+        let reason = missing.reason.name();
+        let stage = missing.stage.to_string();
+        metrics::counter!("pipeline_missing_total", "stage" => stage, "reason" => reason)
+            .increment(1);
     }
 }

@@ -18,7 +18,9 @@ mod text;
 pub mod windows;
 
 pub use ask::{Ask, Asked};
-pub use models::{AskActivity, AskReading, AskRegions, AskTranscriber, Library, ModelSet};
+pub use models::{
+    AskActivity, AskReading, AskRegions, AskTranscriber, FindWeights, Library, ModelSet,
+};
 pub use port::PortCounts;
 pub use system::{AddError, Board, Deps, EdgeStatus, Progress, ResultSink, StreamStatus, System};
 pub use text::{AskText, AskedText, Meaning, TextModel, TextSpec};

@@ -24,12 +24,15 @@ use crate::plan::GraphPlan;
 use crate::stages::Settings;
 use crate::text::AskedText;
 
+/// From a catalogue name to a verified folder.
+pub type FindWeights = dyn Fn(&str) -> Result<PathBuf, ModelError> + Send + Sync;
+
 /// Where weights are found and what runs them.
 pub struct Library {
     /// The loaded ONNX Runtime.
     pub runtime: Runtime,
-    /// From a catalogue name to a verified folder.
-    pub dir: Box<dyn Fn(&str) -> Result<PathBuf, ModelError> + Send + Sync>,
+    /// Finds the folder of a model.
+    pub dir: Box<FindWeights>,
 }
 
 /// Finds where text is.
@@ -261,36 +264,24 @@ struct PieceByPiece {
 
 impl PieceByPiece {
     async fn transcribe(self, ticket: Ticket, input: SpeechInput) -> JobEnd<Transcript> {
-        let (mut unfinished, waited, mut computed) =
-            match self.encoder.run(ticket.clone(), input).await {
-                JobEnd::Done { output, queue, compute, .. } => (output, queue, compute),
-                JobEnd::Shed => return JobEnd::Shed,
-                JobEnd::Expired => return JobEnd::Expired,
-                JobEnd::Cancelled => return JobEnd::Cancelled,
-                JobEnd::Failed(error) => return JobEnd::Failed(error),
-            };
-        let mut waited = waited;
+        let first = match self.encoder.run(ticket.clone(), input).await.answered() {
+            Ok(first) => first,
+            Err(end) => return end,
+        };
+        let (mut queue, mut compute) = (first.queue, first.compute);
+        let mut unfinished = first.output;
         loop {
-            match self.decoder.run(ticket.clone(), unfinished).await {
-                JobEnd::Done { output, queue, compute, batch } => {
-                    waited += queue;
-                    computed += compute;
-                    match output {
-                        Spoken::More(more) => unfinished = more,
-                        Spoken::Whole(output) => {
-                            return JobEnd::Done {
-                                output,
-                                queue: waited,
-                                compute: computed,
-                                batch,
-                            };
-                        }
-                    }
+            let piece = match self.decoder.run(ticket.clone(), unfinished).await.answered() {
+                Ok(piece) => piece,
+                Err(end) => return end,
+            };
+            queue += piece.queue;
+            compute += piece.compute;
+            match piece.output {
+                Spoken::More(more) => unfinished = more,
+                Spoken::Whole(output) => {
+                    return JobEnd::Done { output, queue, compute, batch: piece.batch };
                 }
-                JobEnd::Shed => return JobEnd::Shed,
-                JobEnd::Expired => return JobEnd::Expired,
-                JobEnd::Cancelled => return JobEnd::Cancelled,
-                JobEnd::Failed(error) => return JobEnd::Failed(error),
             }
         }
     }

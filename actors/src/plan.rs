@@ -81,8 +81,7 @@ impl GraphPlan {
 
     /// What the reader must hand out so that every stage gets what it asks for.
     pub fn sampling(&self) -> Sampling {
-        let mut sampling =
-            Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
+        let mut sampling = Sampling::NONE;
         for stage in &self.stages {
             if let Settings::Frames(frames) = &stage.settings {
                 sampling.fps = sampling.fps.max(frames.fps);

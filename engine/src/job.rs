@@ -57,3 +57,41 @@ pub enum JobEnd<T> {
     /// The model failed.
     Failed(ModelError),
 }
+
+/// An answer with what it cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answered<T> {
+    /// The model's answer.
+    pub output: T,
+    /// Submission to start.
+    pub queue: Duration,
+    /// Start to end of its batch.
+    pub compute: Duration,
+    /// Members of its batch.
+    pub batch: u32,
+}
+
+impl<T> JobEnd<T> {
+    /// The answer and its cost.
+    ///
+    /// # Errors
+    /// The same end, of a job that would have answered something else.
+    pub fn answered<U>(self) -> Result<Answered<T>, JobEnd<U>> {
+        match self {
+            JobEnd::Done { output, queue, compute, batch } => {
+                Ok(Answered { output, queue, compute, batch })
+            }
+            JobEnd::Shed => Err(JobEnd::Shed),
+            JobEnd::Expired => Err(JobEnd::Expired),
+            JobEnd::Cancelled => Err(JobEnd::Cancelled),
+            JobEnd::Failed(error) => Err(JobEnd::Failed(error)),
+        }
+    }
+}
+
+impl<T> From<Answered<T>> for JobEnd<T> {
+    fn from(answer: Answered<T>) -> Self {
+        let Answered { output, queue, compute, batch } = answer;
+        JobEnd::Done { output, queue, compute, batch }
+    }
+}

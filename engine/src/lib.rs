@@ -10,4 +10,4 @@ pub mod language;
 mod job;
 pub mod scheduler;
 
-pub use job::{Class, JobEnd, Ticket};
+pub use job::{Answered, Class, JobEnd, Ticket};

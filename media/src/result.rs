@@ -196,6 +196,22 @@ pub enum MissingReason {
     Upstream,
 }
 
+impl MissingReason {
+    /// As it is written in results and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MissingReason::Deadline => "deadline",
+            MissingReason::Shed => "shed",
+            MissingReason::Dropped => "dropped",
+            MissingReason::Failed => "failed",
+            MissingReason::Stale => "stale",
+            MissingReason::UnsupportedLanguage => "unsupported_language",
+            MissingReason::Unavailable => "unavailable",
+            MissingReason::Upstream => "upstream",
+        }
+    }
+}
+
 /// Where a stage's time went in this window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
@@ -271,4 +287,26 @@ pub enum StreamState {
     Failed,
     /// All of it was processed.
     Ended,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_called_the_same_in_results_and_metrics() {
+        for reason in [
+            MissingReason::Deadline,
+            MissingReason::Shed,
+            MissingReason::Dropped,
+            MissingReason::Failed,
+            MissingReason::Stale,
+            MissingReason::UnsupportedLanguage,
+            MissingReason::Unavailable,
+            MissingReason::Upstream,
+        ] {
+            let written = serde_json::to_value(reason).unwrap();
+            assert_eq!(written, reason.name());
+        }
+    }
 }

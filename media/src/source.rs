@@ -39,6 +39,12 @@ pub struct Sampling {
     pub subtitles: bool,
 }
 
+impl Sampling {
+    /// Nothing at all.
+    pub const NONE: Sampling =
+        Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
+}
+
 /// A URI and how to open it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSpec {

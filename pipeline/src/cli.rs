@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::bench::{self, BenchArgs};
 use crate::config::{self, Overrides, Problems};
 use crate::graph::{self, GraphFormat};
 use crate::launch::{self, LaunchError, RunArgs};
@@ -61,6 +62,8 @@ enum Command {
         #[command(subcommand)]
         command: ModelsCommand,
     },
+    /// Measure this machine, with the graph that `run` runs.
+    Bench(BenchArgs),
     /// The language engine's own process; started by `run`.
     #[command(hide = true)]
     LanguageEngine {
@@ -112,7 +115,7 @@ pub fn main() -> ExitCode {
             SchemaOf::Result => config::result_schema(),
         })),
         Command::Subscribe(args) => {
-            log_to_stderr();
+            log_to_stderr("info");
             in_runtime(async move {
                 match subscribe::subscribe(&args, io::stdout()).await {
                     Ok(()) => ExitCode::SUCCESS,
@@ -124,8 +127,17 @@ pub fn main() -> ExitCode {
             })
         }
         Command::Models { command } => {
-            log_to_stderr();
+            log_to_stderr("info");
             wiring::models(&command)
+        }
+        Command::Bench(args) => {
+            log_to_stderr("warn");
+            in_runtime(async move {
+                match bench::bench(&args).await {
+                    Ok(text) => print(&text),
+                    Err(error) => fail(&error, 1),
+                }
+            })
         }
         Command::LanguageEngine { args } => wiring::language_engine(args),
     }
@@ -137,7 +149,7 @@ pub fn schema_text(schema: &serde_json::Value) -> String {
 }
 
 fn run(args: &RunArgs) -> ExitCode {
-    log_to_stderr();
+    log_to_stderr("info");
     let launch = match launch::prepare(args, &wiring::context()) {
         Ok(launch) => launch,
         Err(LaunchError::Config(problems)) => return report(&problems),
@@ -194,10 +206,10 @@ fn in_runtime(future: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// Standard output belongs to results. `RUST_LOG` says what is logged.
-fn log_to_stderr() {
+/// Standard output belongs to results. `RUST_LOG` says what is logged, in place of `level`.
+fn log_to_stderr(level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     // Fails only when there is a logger already, which then is the one that is wanted.
     let _ = tracing_subscriber::fmt()

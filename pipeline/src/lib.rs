@@ -4,6 +4,7 @@
 //! `server`, `output` and `summary` carry results away; `cli` puts a call together; `wiring` is where the rooms
 //! below are joined to it.
 
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod graph;

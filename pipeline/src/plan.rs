@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use actors::plan::{GraphPlan, Input, StreamPlan};
-use actors::stages::Settings;
+use actors::plan::{GraphPlan, StreamPlan};
 use engine::Class;
-use media::Sampling;
 
 /// A compiled configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,22 +93,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
-}
-
-/// What a graph wants to be handed of a source.
-pub(crate) fn sampling(graph: Option<&GraphPlan>) -> Sampling {
-    let mut wanted =
-        Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
-    for stage in graph.into_iter().flat_map(|g| &g.stages) {
-        if let Settings::Frames(frames) = &stage.settings {
-            wanted.fps = wanted.fps.max(frames.fps);
-            wanted.cuts |= frames.cuts;
-            wanted.side_max = wanted.side_max.max(frames.side_max);
-        }
-        wanted.audio |= stage.inputs.contains(&Input::SourceAudio);
-        wanted.subtitles |= stage.inputs.contains(&Input::SourceSubtitles);
-    }
-    wanted
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use actors::fusion::{Alerts, Taxonomy};
@@ -20,7 +20,7 @@ use engine::language::{
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use media::result::{FusedResult, StreamMessage, StreamState};
-use media::{Clock, FfmpegOpener, StreamId, SystemClock};
+use media::{Clock, FfmpegOpener, Opener, StreamId, SystemClock};
 use metrics_exporter_prometheus::PrometheusHandle;
 use models::words::Embedder;
 use models::{Catalogue, Runtime};
@@ -54,9 +54,13 @@ pub struct Rooms {
     pub compute: Compute,
     /// Loaded models.
     pub models: ModelSet,
+    /// Opens sources.
+    pub opener: Arc<dyn Opener>,
     /// Renders metrics.
     pub metrics: PrometheusHandle,
-    backends: Vec<Arc<dyn LanguageBackend>>,
+    /// Where weights are and what runs them; none when nothing was loaded.
+    pub(crate) library: Option<Arc<Library>>,
+    pub(crate) backends: Vec<Arc<dyn LanguageBackend>>,
     /// What each text model will be asked, to be prepared for.
     questions: Vec<(AskedText, Arc<TextSpec>)>,
 }
@@ -67,12 +71,7 @@ impl Rooms {
     /// # Errors
     /// One sentence: what can't be had, and what to do.
     pub async fn open(plan: &Plan) -> Result<Self, String> {
-        let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
-            .install_recorder()
-            .map_err(|e| format!("metrics: {e}"))?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let compute = Compute::start(compute_config(&plan.compute), clock.clone())
-            .map_err(|e| format!("compute: {e}"))?;
+        let Rooms { clock, compute, opener, metrics, .. } = Self::unfurnished(&plan.compute)?;
         let catalogue = Arc::new(Catalogue::builtin());
         let library = {
             let catalogue = catalogue.clone();
@@ -115,7 +114,29 @@ impl Rooms {
                 .map_err(|e| e.to_string())?
                 .map_err(|e| e.to_string())?
         };
-        Ok(Rooms { clock, compute, models, metrics, backends, questions })
+        let library = Some(library);
+        Ok(Rooms { clock, compute, models, opener, metrics, library, backends, questions })
+    }
+
+    /// Lanes, and no models: for programs that bring their own.
+    ///
+    /// # Errors
+    /// When lanes or metrics can't be had.
+    pub fn unfurnished(plan: &ComputePlan) -> Result<Self, String> {
+        let metrics = recorder()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let compute = Compute::start(compute_config(plan), clock.clone())
+            .map_err(|e| format!("compute: {e}"))?;
+        Ok(Rooms {
+            clock,
+            compute,
+            models: ModelSet::default(),
+            opener: Arc::new(FfmpegOpener),
+            metrics,
+            library: None,
+            backends: Vec::new(),
+            questions: Vec::new(),
+        })
     }
 
     /// Waits until every language backend can take work, at most `limit`.
@@ -134,6 +155,19 @@ impl Rooms {
         };
         let _ = tokio::time::timeout(limit, prepared).await;
     }
+}
+
+/// Metrics are the process's, however many rooms are opened one after the other.
+fn recorder() -> Result<PrometheusHandle, String> {
+    static RECORDER: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
+    let install = || {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|e| format!("metrics: {e}"))?;
+        engine::events::describe();
+        Ok(recorder)
+    };
+    RECORDER.get_or_init(install).clone()
 }
 
 fn compute_config(plan: &ComputePlan) -> ComputeConfig {
@@ -226,7 +260,7 @@ pub async fn start(
     let files_at_once = rooms.compute.stats().lanes + 1;
     let deps = Deps {
         clock: rooms.clock,
-        opener: Arc::new(FfmpegOpener),
+        opener: rooms.opener,
         compute: rooms.compute,
         models: rooms.models,
         hub: hub.clone(),

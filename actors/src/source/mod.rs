@@ -282,6 +282,9 @@ impl SourceActor {
     }
 
     fn say(&self, state: StreamState, reason: Option<String>, window_next: u64) {
+        if let Some(reason) = &reason {
+            tracing::warn!(stream = %self.plan.id, ?state, reason, "source");
+        }
         self.record.update(|status| {
             status.state = state;
             status.reason.clone_from(&reason);

@@ -1,10 +1,9 @@
 //! `ocr`: text on the screen
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use ::models::vision::{ReadText, TextArea, TextCrop};
-use engine::{Class, JobEnd, Ticket};
+use engine::{Answered, Class, JobEnd, Ticket};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use media::{Frame, Observation, Pts, Rect, ScreenLine};
@@ -132,15 +131,11 @@ impl FrameStage for ReadingText {
 impl Reader {
     /// Two pieces of work with a lease each: where text is, then its lines, which batch with those of others.
     async fn read(self, ticket: Ticket, frame: Frame) -> JobEnd<Vec<ScreenLine>> {
-        let (areas, mut cost) = match self.detector.ask(ticket.clone(), frame.clone()).await {
-            JobEnd::Done { output, queue, compute, batch } => {
-                (output, Cost { queue, compute, batch })
-            }
-            JobEnd::Shed => return JobEnd::Shed,
-            JobEnd::Expired => return JobEnd::Expired,
-            JobEnd::Cancelled => return JobEnd::Cancelled,
-            JobEnd::Failed(error) => return JobEnd::Failed(error),
+        let mut found = match self.detector.ask(ticket.clone(), frame.clone()).await.answered() {
+            Ok(found) => found,
+            Err(end) => return end,
         };
+        let areas = std::mem::take(&mut found.output);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut seen: Vec<Known> = Vec::with_capacity(areas.len());
         let mut asked = Vec::new();
@@ -161,18 +156,14 @@ impl Reader {
         }))
         .await;
         for ((rect, look), end) in asked.into_iter().zip(answers) {
-            match end {
-                JobEnd::Done { output, queue, compute, batch } => {
-                    cost.queue = cost.queue.max(queue);
-                    cost.compute += compute / batch.max(1);
-                    seen.push(Known { rect, look, read: output });
-                }
-                // Half a screen would look like a change of text: no answer rather than a part of one.
-                JobEnd::Shed => return JobEnd::Shed,
-                JobEnd::Expired => return JobEnd::Expired,
-                JobEnd::Cancelled => return JobEnd::Cancelled,
-                JobEnd::Failed(error) => return JobEnd::Failed(error),
-            }
+            // Half a screen would look like a change of text: no answer rather than a part of one.
+            let read = match end.answered() {
+                Ok(read) => read,
+                Err(end) => return end,
+            };
+            found.queue = found.queue.max(read.queue);
+            found.compute += read.compute / read.batch.max(1);
+            seen.push(Known { rect, look, read: read.output });
         }
         in_reading_order(&mut seen);
         let lines = seen
@@ -186,14 +177,9 @@ impl Reader {
             })
             .collect();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        JobEnd::Done { output: lines, queue: cost.queue, compute: cost.compute, batch: cost.batch }
+        let Answered { queue, compute, batch, .. } = found;
+        JobEnd::Done { output: lines, queue, compute, batch }
     }
-}
-
-struct Cost {
-    queue: Duration,
-    compute: Duration,
-    batch: u32,
 }
 
 /// Top to bottom; what overlaps in height by half is one row, left to right.

@@ -1,5 +1,7 @@
 //! A small world around the actors: a scripted source, a scripted detector, and a sink that keeps results.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test")]
+
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,17 +25,17 @@ use media::{
 };
 
 /// Answers each frame with as many objects as the script says.
-pub struct Answers {
+pub(crate) struct Answers {
     script: Box<dyn Fn(&Frame) -> usize + Send + Sync>,
     asked: AtomicU32,
 }
 
 impl Answers {
-    pub fn new(script: impl Fn(&Frame) -> usize + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(script: impl Fn(&Frame) -> usize + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Answers { script: Box::new(script), asked: AtomicU32::new(0) })
     }
 
-    pub fn asked(&self) -> u32 {
+    pub(crate) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Relaxed)
     }
 }
@@ -66,7 +68,7 @@ impl Ask<Frame, Vec<Detection>> for Detector {
 
 /// What a source hands out, and how it ends.
 #[derive(Clone)]
-pub struct Script {
+pub(crate) struct Script {
     kind: TrackKind,
     units: Vec<Unit>,
     error: Option<MediaError>,
@@ -74,7 +76,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn frames(seconds: i64, fps: i64) -> Self {
+    pub(crate) fn frames(seconds: i64, fps: i64) -> Self {
         let units = (0..seconds * fps)
             .map(|i| {
                 Unit::Frame(Frame {
@@ -90,7 +92,7 @@ impl Script {
         Script { kind: TrackKind::Video, units, error: None, hangs: false }
     }
 
-    pub fn sound(seconds: i64) -> Self {
+    pub(crate) fn sound(seconds: i64) -> Self {
         let units = (0..seconds * 10)
             .map(|i| {
                 Unit::Samples(Samples {
@@ -103,13 +105,13 @@ impl Script {
         Script { kind: TrackKind::Audio, units, error: None, hangs: false }
     }
 
-    pub fn then(mut self, error: MediaError) -> Self {
+    pub(crate) fn then(mut self, error: MediaError) -> Self {
         self.error = Some(error);
         self
     }
 
     /// Delivers nothing more, and does not end until it is cancelled.
-    pub fn then_hang(mut self) -> Self {
+    pub(crate) fn then_hang(mut self) -> Self {
         self.hangs = true;
         self
     }
@@ -187,18 +189,18 @@ impl ResultSink for Kept {
     }
 }
 
-pub struct World {
-    pub answers: Arc<Answers>,
+pub(crate) struct World {
+    pub(crate) answers: Arc<Answers>,
     board: Arc<Board>,
 }
 
 impl World {
-    pub fn new(answers: Arc<Answers>) -> Self {
+    pub(crate) fn new(answers: Arc<Answers>) -> Self {
         World { answers, board: Arc::default() }
     }
 
     /// Runs one stream to its end, or stops it when its script hangs.
-    pub async fn run(&self, script: Script) -> Vec<FusedResult> {
+    pub(crate) async fn run(&self, script: Script) -> Vec<FusedResult> {
         let kept = Arc::new(Kept::default());
         let hangs = script.hangs;
         let system = self.start(script, kept.clone()).await;
@@ -216,7 +218,7 @@ impl World {
     }
 
     /// Runs several streams of the same script; windows answered per stream.
-    pub async fn run_many(&self, script: Script, count: usize) -> BTreeMap<StreamId, usize> {
+    pub(crate) async fn run_many(&self, script: Script, count: usize) -> BTreeMap<StreamId, usize> {
         let kept = Arc::new(Kept::default());
         let system = self.start(script, kept.clone()).await;
         for i in 0..count {
@@ -235,7 +237,7 @@ impl World {
         counts
     }
 
-    pub fn status(&self) -> StreamStatus {
+    pub(crate) fn status(&self) -> StreamStatus {
         self.board.stream(&StreamId::from("clip")).unwrap()
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actors::plan::{GraphPlan, StreamPlan};
 use actors::stages::{Settings, WindowLength};
 use engine::Class;
-use media::{SourceSpec, StreamId};
+use media::{Sampling, SourceSpec, StreamId};
 use serde::de::DeserializeOwned;
 
 use super::check::{Checker, join};
@@ -20,7 +20,7 @@ use super::settings::is_path;
 use super::tree::{self, Node};
 use super::{Context, env, graph, set};
 use crate::inputs::{self, Clip};
-use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan, Secret, ServerPlan, sampling};
+use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan, Secret, ServerPlan};
 
 /// Limits on opening a source and on the wait for one packet.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -278,7 +278,7 @@ fn stream_plan(raw: RawStream, folder: &Path, graph: Option<&GraphPlan>) -> Stre
         transport: raw.transport.unwrap_or_default(),
         open_timeout: raw.open_timeout.map_or(IO_TIMEOUT, |t| t.0),
         read_timeout: raw.read_timeout.map_or(IO_TIMEOUT, |t| t.0),
-        sampling: sampling(graph),
+        sampling: graph.map_or(Sampling::NONE, GraphPlan::sampling),
     };
     let paced = raw.realtime || source.is_live();
     StreamPlan {
