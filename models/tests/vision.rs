@@ -162,6 +162,16 @@ fn drawn_text_is_found_and_read_in_latin_and_chinese() {
 }
 
 #[test]
+fn a_line_that_runs_down_is_read() {
+    let upright = drawn_text();
+    let picture = image::RgbImage::from_raw(600, 400, upright.pixels.to_vec()).unwrap();
+    let turned = image::imageops::rotate90(&picture);
+    let frame = Frame { width: 400, height: 600, pixels: turned.into_raw().into(), ..upright };
+    let lines = read_all(&frame, 640);
+    assert!(lines.iter().any(|(_, t)| t.text == "PLATFORM 7 CLOSES"), "{lines:?}");
+}
+
+#[test]
 fn a_scanned_page_is_read_line_by_line_from_the_top() {
     let lines = read_all(&photograph("page"), 480);
     let text: Vec<&str> = lines.iter().map(|(_, t)| t.text.as_str()).collect();
