@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes this machine ready: system packages, the release binary, weights. Idempotent; a second run takes seconds.
 #   scripts/setup.sh [--tests] [--packages]
-#     --tests     also what only the tests need (RTSP server, a WebSocket library for Python)
+#     --tests     also what only the tests need (RTSP server, a WebSocket library for Python, the tests themselves)
 #     --packages  stop after the system packages
 # Expects Debian 12 and a Rust toolchain. Any failure ends in one sentence.
 set -euo pipefail
@@ -27,9 +27,11 @@ TEST_PACKAGES=(
 )
 
 packages_only=
+build=(-p pipeline)
 for argument in "$@"; do
     case $argument in
-        --tests) PACKAGES+=("${TEST_PACKAGES[@]}") ;;
+        # Tests need some crates with more features: built together with them, the program is compiled once.
+        --tests) PACKAGES+=("${TEST_PACKAGES[@]}") build=(--workspace --bins --tests --examples) ;;
         --packages) packages_only=1 ;;
         *) fail "setup.sh knows --tests and --packages, not $argument" ;;
     esac
@@ -89,5 +91,5 @@ toolchain
 system_packages
 [ -z "$packages_only" ] || exit 0
 mkdir -p "$CCACHE_DIR"
-step_shown "build" cargo build --release --locked -p pipeline
+step_shown "build" cargo build --release --locked "${build[@]}"
 step_shown "weights" "$(pipeline_bin)" models pull
