@@ -62,6 +62,7 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
         graph_s += wall.as_secs_f64();
         busy.extend(results);
         for (turns, threads) in bare.iter_mut().zip([cores, cores + 1]) {
+            tracing::info!(turn, threads, "bare loops");
             let (handle, own_jobs) = (Handle::current(), jobs.clone());
             let (back, done) = blocking(move || {
                 let done = loops.run(&own_jobs, threads, &handle)?;
@@ -73,6 +74,7 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
             turns.spent.extend(done.1);
         }
     }
+    tracing::info!("forward passes in Python");
     let passes = {
         let (program, parts) = (args.python.clone(), parts.clone());
         let compare =
@@ -121,6 +123,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 async fn decoding(jobs: &Arc<Vec<Job>>, parts: &Parts, cores: usize) -> Result<(f64, f64), String> {
+    tracing::info!("decoding, and decoding by ffmpeg");
     let (jobs, clock) = (jobs.clone(), parts.clock.clone());
     blocking(move || {
         let files: Vec<&Path> = jobs.iter().map(|job| Path::new(&job.spec.uri)).collect();
@@ -147,6 +150,7 @@ impl Run<'_> {
     }
 
     async fn one_by_one(&self, round: &str) -> Result<Vec<FusedResult>, String> {
+        tracing::info!(round, "one clip at a time");
         for (number, clip) in self.clips.iter().enumerate() {
             self.add(&format!("{round}-{number}"), clip).await?;
             self.stand.all_ended().await?;
@@ -156,6 +160,7 @@ impl Run<'_> {
 
     /// As many at once as the system takes.
     async fn all_at_once(&self, turn: usize) -> Result<(Duration, Vec<FusedResult>), String> {
+        tracing::info!(turn, "all clips at once");
         let from = self.stand.clock.now();
         for (number, clip) in self.clips.iter().enumerate() {
             self.add(&format!("turn{turn}-{number}"), clip).await?;
