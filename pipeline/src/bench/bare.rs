@@ -122,11 +122,10 @@ impl Loops {
         Ok(Loops { threads: threads.map_err(|e| e.to_string())?, parts })
     }
 
-    /// Does every job `rounds` times on the first `threads` loops; how long that took, and for what.
+    /// Does every job on the first `threads` loops; how long that took, and for what.
     pub(super) fn run(
         &mut self,
         jobs: &[Job],
-        rounds: usize,
         threads: usize,
         handle: &Handle,
     ) -> Result<(Duration, Vec<Spent>), String> {
@@ -139,10 +138,8 @@ impl Loops {
                 scope.spawn(|| {
                     loop {
                         let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= jobs.len() * rounds {
-                            return Ok(());
-                        }
-                        let one = models.clip(parts, &jobs[number % jobs.len()], handle)?;
+                        let Some(job) = jobs.get(number) else { return Ok(()) };
+                        let one = models.clip(parts, job, handle)?;
                         spent.lock().unwrap_or_else(PoisonError::into_inner).push(one);
                     }
                 })

@@ -27,9 +27,7 @@ use crate::run::Rooms;
 
 const CONFIG: &str = include_str!("../../../configs/short-videos.yaml");
 /// Times that graph and bare loops take turns.
-const TURNS: usize = 2;
-/// Times that each clip is done in a turn.
-const ROUNDS: usize = 2;
+const TURNS: usize = 3;
 
 pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
     let plan = stand::plan("short-videos.yaml", CONFIG)?;
@@ -55,7 +53,8 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
         let parts = parts.clone();
         blocking(move || Loops::open(parts, cores + 1)).await?
     };
-    let mut jobs = Arc::new(jobs);
+    let jobs = Arc::new(jobs);
+    let (decode_s, ffmpeg_s) = decoding(&jobs, &parts, cores).await?;
     let (mut graph_s, mut busy) = (0.0, Vec::new());
     let mut bare = [Turns::default(), Turns::default()];
     for turn in 0..TURNS {
@@ -63,9 +62,10 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
         graph_s += wall.as_secs_f64();
         busy.extend(results);
         for (turns, threads) in bare.iter_mut().zip([cores, cores + 1]) {
+            tracing::info!(turn, threads, "bare loops");
             let (handle, own_jobs) = (Handle::current(), jobs.clone());
             let (back, done) = blocking(move || {
-                let done = loops.run(&own_jobs, ROUNDS, threads, &handle)?;
+                let done = loops.run(&own_jobs, threads, &handle)?;
                 Ok((loops, done))
             })
             .await?;
@@ -74,7 +74,7 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
             turns.spent.extend(done.1);
         }
     }
-    let (decode_s, ffmpeg_s) = decoding(&mut jobs, &parts, cores).await?;
+    tracing::info!("forward passes in Python");
     let passes = {
         let (program, parts) = (args.python.clone(), parts.clone());
         let compare =
@@ -83,7 +83,7 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
     };
     stand.down().await;
 
-    let count = (clips.len() * ROUNDS * TURNS) as f64;
+    let count = (clips.len() * TURNS) as f64;
     let best = if bare[0].seconds <= bare[1].seconds { &bare[0] } else { &bare[1] };
     let rate = count / graph_s;
     let mut report = Report::new("clips");
@@ -122,11 +122,8 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
 }
 
-async fn decoding(
-    jobs: &mut Arc<Vec<Job>>,
-    parts: &Parts,
-    cores: usize,
-) -> Result<(f64, f64), String> {
+async fn decoding(jobs: &Arc<Vec<Job>>, parts: &Parts, cores: usize) -> Result<(f64, f64), String> {
+    tracing::info!("decoding, and decoding by ffmpeg");
     let (jobs, clock) = (jobs.clone(), parts.clock.clone());
     blocking(move || {
         let files: Vec<&Path> = jobs.iter().map(|job| Path::new(&job.spec.uri)).collect();
@@ -153,6 +150,7 @@ impl Run<'_> {
     }
 
     async fn one_by_one(&self, round: &str) -> Result<Vec<FusedResult>, String> {
+        tracing::info!(round, "one clip at a time");
         for (number, clip) in self.clips.iter().enumerate() {
             self.add(&format!("{round}-{number}"), clip).await?;
             self.stand.all_ended().await?;
@@ -162,15 +160,14 @@ impl Run<'_> {
 
     /// As many at once as the system takes.
     async fn all_at_once(&self, turn: usize) -> Result<(Duration, Vec<FusedResult>), String> {
+        tracing::info!(turn, "all clips at once");
         let from = self.stand.clock.now();
-        for round in 0..ROUNDS {
-            for (number, clip) in self.clips.iter().enumerate() {
-                self.add(&format!("turn{turn}-{round}-{number}"), clip).await?;
-            }
+        for (number, clip) in self.clips.iter().enumerate() {
+            self.add(&format!("turn{turn}-{number}"), clip).await?;
         }
         self.stand.all_ended().await?;
         let wall = self.stand.clock.now().since(from);
-        Ok((wall, self.taken(self.clips.len() * ROUNDS)?))
+        Ok((wall, self.taken(self.clips.len())?))
     }
 
     fn taken(&self, expected: usize) -> Result<Vec<FusedResult>, String> {

@@ -24,7 +24,7 @@ pub(super) fn ffmpeg(
     let lists: Vec<String> = (0..processes)
         .map(|process| {
             let own = clips.iter().skip(process).step_by(processes);
-            own.map(|clip| format!("file '{}'\n", clip.display())).collect()
+            own.map(|clip| format!("file 'file:{}'\n", clip.display())).collect()
         })
         .collect();
     let from = clock.now();
