@@ -168,7 +168,9 @@ fn a_line_that_runs_down_is_read() {
     let turned = image::imageops::rotate90(&picture);
     let frame = Frame { width: 400, height: 600, pixels: turned.into_raw().into(), ..upright };
     let lines = read_all(&frame, 640);
-    assert!(lines.iter().any(|(_, t)| t.text == "PLATFORM 7 CLOSES"), "{lines:?}");
+    let mut found: Vec<&str> = lines.iter().flat_map(|(_, t)| t.text.split(' ')).collect();
+    found.sort_unstable();
+    assert_eq!(found, ["7", "CLOSES", "PLATFORM", "欢迎光临北京"]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ stages:
   fused:   { kind: fuse, from: [screen, meaning], window: clip }
 ";
 
-/// What is said and what it is about, one-second windows.
+/// What is said and what it is about by the language model alone, one-second windows.
 pub const TALK: &str = "
 version: 1
 server: {}
@@ -88,7 +88,7 @@ models:
   text: { backends: [ { kind: embedded, model: smollm2-135m } ] }
 stages:
   speech:  { kind: transcribe, from: source.audio }
-  meaning: { kind: understand, from: speech, model: text, categories: [politics, transport, sports, music] }
+  meaning: { kind: understand, from: speech, model: text, category_by: likelihood, categories: [politics, sports] }
   fused:   { kind: fuse, from: [speech, meaning], window: 1s }
 ";
 

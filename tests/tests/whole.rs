@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use system_tests::results::Received;
-use system_tests::words::{JFK, glyphs, words};
+use system_tests::words::{JFK, glyphs, word_errors};
 use system_tests::{Machine, Run, clips, configs};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -19,6 +19,13 @@ async fn answers_to(config: &str, clip: &Path) -> (Received, String) {
     run.finish(LIMIT).await.expect_code(0);
     let stream = only_stream(&received);
     (received, stream)
+}
+
+/// Of one short sentence three words may be wrong; `words_heard` holds the rate over many.
+#[track_caller]
+fn expect_jfk(heard: &str) {
+    let (wrong, of) = word_errors(JFK, heard);
+    assert!(wrong <= 3, "{wrong} of {of} words are wrong: {heard}");
 }
 
 fn only_stream(received: &Received) -> String {
@@ -43,8 +50,7 @@ async fn a_file_is_seen_heard_read_and_understood() {
         assert!(result.missing.is_empty(), "{:?} of {:?}", result.missing, result.window);
     }
 
-    let said = words(&received.transcript_of(&stream)).join(" ");
-    assert!(said.contains(&words(JFK).join(" ")), "heard: {said}");
+    expect_jfk(&received.transcript_of(&stream));
 
     let with_person = received.windows_with("person");
     assert!(with_person * 10 >= windows.len() * 9, "{with_person} of {} windows", windows.len());
@@ -117,8 +123,7 @@ async fn audio_without_video_is_a_normal_input() {
     for result in received.first_of(&stream) {
         assert!(result.missing.is_empty(), "what can't apply is not missing: {:?}", result.missing);
     }
-    let said = words(&received.transcript_of(&stream)).join(" ");
-    assert!(said.contains(&words(JFK).join(" ")), "heard: {said}");
+    expect_jfk(&received.transcript_of(&stream));
 }
 
 #[tokio::test]

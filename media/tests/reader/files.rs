@@ -112,8 +112,11 @@ fn longest_side_is_scaled_down_and_sampling_goes_by_time() {
     assert_eq!((whole.video.decoded, whole.video.sampled, whole.video.skipped), (90, 15, 75));
     let video = |(track, pts): &(TrackKind, Pts)| (*track == TrackKind::Video).then_some(pts.0);
     let progress: Vec<i64> = whole.progress.iter().filter_map(video).collect();
-    assert!(progress.windows(2).all(|w| w[1] - w[0] >= 100_000), "{progress:?}");
-    assert!(progress.len() >= 10, "{progress:?}");
+    let (end, reports) = progress.split_last().unwrap();
+    assert!(reports.windows(2).all(|w| w[1] - w[0] >= 100_000), "{progress:?}");
+    assert!(reports.len() >= 10, "{progress:?}");
+    // The last picture was not sampled; the track reaches to its end all the same.
+    assert!((3_000_000 - end).abs() <= 1, "{progress:?}");
 }
 
 #[test]
