@@ -92,18 +92,11 @@ async fn a_killed_language_engine_costs_text_and_no_window() {
         // Far below what a wait for the engine would take.
         let budget_ms = result.budget_ms.map_or(0.0, |ms| ms as f64);
         assert!(result.latency_ms < 2.0 * budget_ms, "{result:?}");
-        assert!(
-            result.missing.iter().all(|m| m.stage == StageId::from("meaning")),
-            "{:?} of {:?}",
-            result.missing,
-            result.window
-        );
     }
-    let without = |from: u64, to: u64| {
-        let among = windows.iter().filter(|r| (from..to).contains(&r.window.index));
-        among.filter(|r| !r.missing.is_empty()).count()
-    };
-    assert!(without(10, 21) > 0, "what it could not answer is named");
+    let meaning = StageId::from("meaning");
+    let killed = windows.iter().filter(|r| (10..21).contains(&r.window.index));
+    let named = killed.flat_map(|r| &r.missing).filter(|m| m.stage == meaning).count();
+    assert!(named > 0, "what it could not answer is named");
     let back = windows.iter().filter(|r| r.window.index >= 24 && r.missing.is_empty());
     let answered = back.filter(|r| r.text.as_ref().is_some_and(|t| t.category.is_some())).count();
     assert!(answered > 0, "text is back");

@@ -155,11 +155,11 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "age_p50_ms                       78.123   aim: at most 80.0, met",
-                "age_p99_ms                        120.0   aim: at most 100.0, missed",
-                "ratio                                 -   aim: at least 0.95, missed",
-                "delivered                           250",
-                "stages.objects.compute_ms           1.0",
+                "age_p50_ms                         78.123   aim: at most 80.0, met",
+                "age_p99_ms                          120.0   aim: at most 100.0, missed",
+                "ratio                                   -   aim: at least 0.95, missed",
+                "delivered                             250",
+                "stages.objects.compute_ms             1.0",
             ]
         );
     }
