@@ -11,6 +11,7 @@ Needs Debian's gir1.2-gst-rtsp-server-1.0, python3-gi and the GStreamer plugins 
 import argparse
 import subprocess
 import sys
+import time
 
 import gi
 
@@ -38,9 +39,21 @@ class Loop:
 
     def __init__(self, media):
         self.element = media.get_element()
-        media.connect("prepared", lambda _: self.seek(Gst.SeekFlags.FLUSH | Gst.SeekFlags.SEGMENT))
+        media.connect("prepared", self.on_prepared)
         sink = self.element.get_by_name("pay0").get_static_pad("sink")
         sink.add_probe(Gst.PadProbeType.EVENT_DOWNSTREAM, self.on_event)
+
+    def on_prepared(self, _media):
+        self.seek(Gst.SeekFlags.FLUSH | Gst.SeekFlags.SEGMENT)
+        # The server asserts that all tracks have their segment when a client plays; a flush takes it away for
+        # a moment.
+        payloaders = [self.element.get_by_name(name) for name in ("pay0", "pay1")]
+        pads = [payloader.get_static_pad("src") for payloader in payloaders if payloader]
+        until = time.monotonic() + 5
+        while time.monotonic() < until and not all(
+            pad.get_sticky_event(Gst.EventType.SEGMENT, 0) for pad in pads
+        ):
+            time.sleep(0.005)
 
     def seek(self, flags):
         start, none = Gst.SeekType.SET, Gst.SeekType.NONE
