@@ -61,6 +61,13 @@ pub struct ScreenLine {
     pub pts_ms: i64,
 }
 
+impl ScreenLine {
+    /// Letters and digits only, lower case: two readings of one line differ in spaces and stops.
+    pub fn folded(&self) -> String {
+        self.text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    }
+}
+
 /// Probability that a frame is unsafe to show.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SafetyScore {

@@ -81,6 +81,17 @@ pub enum TrackKind {
     Subtitle,
 }
 
+impl TrackKind {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            TrackKind::Video => "video",
+            TrackKind::Audio => "audio",
+            TrackKind::Subtitle => "subtitle",
+        }
+    }
+}
+
 /// A track that is being read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track {

@@ -11,7 +11,7 @@ const SAME_IOU_MIN: f32 = 0.2;
 
 #[derive(Clone, Debug)]
 struct Line {
-    /// Letters and digits only, lower case: readings differ in spaces and stops.
+    /// The words, folded.
     key: String,
     last_rect: Rect,
     best: ScreenLine,
@@ -30,7 +30,7 @@ impl Screen {
             if let Some((cut, _)) = line.text.char_indices().nth(CHARS_MAX) {
                 line.text.truncate(cut);
             }
-            let key = key(&line.text);
+            let key = line.folded();
             if !finite || key.is_empty() {
                 continue;
             }
@@ -72,10 +72,6 @@ impl Screen {
 
 fn middle(line: &ScreenLine) -> f32 {
     line.rect.1 + line.rect.3 / 2.0
-}
-
-fn key(text: &str) -> String {
-    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]

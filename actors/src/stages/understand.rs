@@ -194,7 +194,7 @@ impl UnderstandLogic {
             Payload::Observation(Observation::Screen { pts, lines }) => {
                 self.shown.retain(|_, last| *last + SHOWN_WINDOWS >= window);
                 for line in lines {
-                    let known = self.shown.insert(folded(&line.text), window).is_some();
+                    let known = self.shown.insert(line.folded(), window).is_some();
                     if !known && line.text.chars().filter(|c| c.is_alphabetic()).count() >= 3 {
                         self.fresh.push(piece(pts, line.text, From::Screen));
                     }
@@ -399,10 +399,6 @@ impl StageLogic for UnderstandLogic {
             }
         }
     }
-}
-
-fn folded(text: &str) -> String {
-    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 fn count_words(text: &str) -> usize {

@@ -6,6 +6,8 @@ use super::prompt::quoted;
 
 /// Words of the text that decide its category: few, because each costs about 6 ms on one core.
 const CATEGORY_WORDS_MAX: usize = 32;
+/// A text shorter than this is its own summary.
+pub(super) const SUMMARY_SOURCE_WORDS_MIN: usize = 7;
 /// Words of the text that are summarised.
 const SUMMARY_WORDS_MAX: usize = 160;
 
@@ -62,11 +64,17 @@ pub(super) fn category_text(inputs: &TextInputs) -> String {
     }
 }
 
+/// What a summary is made from: what is said and given, or all there is when that is next to nothing. Signs in the
+/// picture are left out of what people say, because a small model makes one story of both.
+pub(super) fn summary_source(inputs: &TextInputs) -> String {
+    let said = TextInputs { screen: String::new(), ..inputs.clone() }.whole();
+    if said.split_whitespace().count() < SUMMARY_SOURCE_WORDS_MIN { inputs.whole() } else { said }
+}
+
 /// The newest words, and whether others were left out.
-pub(super) fn summary_text(inputs: &TextInputs) -> (String, bool) {
-    let whole = inputs.whole();
-    let cut = whole.split_whitespace().count() > SUMMARY_WORDS_MAX;
-    (quoted(&whole, SUMMARY_WORDS_MAX), cut)
+pub(super) fn summary_text(source: &str) -> (String, bool) {
+    let cut = source.split_whitespace().count() > SUMMARY_WORDS_MAX;
+    (quoted(source, SUMMARY_WORDS_MAX), cut)
 }
 
 /// As it may be shown: one line, without controls that reach beyond it (text direction among them).
@@ -124,9 +132,20 @@ mod tests {
         };
         let text = category_text(&inputs);
         assert!(text.starts_with("Street 'interview'. w70 ") && text.ends_with("w99"), "{text}");
-        let (text, cut) = summary_text(&inputs);
+        let (text, cut) = summary_text(&summary_source(&inputs));
         assert!(!cut && text.contains("w0"));
         assert!(TextInputs { screen: " … ".into(), ..TextInputs::default() }.is_empty());
+    }
+
+    #[test]
+    fn signs_are_no_part_of_what_people_say() {
+        let sign = TextInputs { screen: "TRAIN DELAYED".into(), ..TextInputs::default() };
+        assert_eq!(summary_source(&sign), "TRAIN DELAYED");
+        let short = TextInputs { transcript: "My fellow Americans.".into(), ..sign.clone() };
+        assert!(summary_source(&short).contains("DELAYED"));
+        let transcript = "Ask what you can do for your country.".to_owned();
+        let long = TextInputs { transcript: transcript.clone(), ..sign };
+        assert_eq!(summary_source(&long), transcript);
     }
 
     #[test]

@@ -17,11 +17,12 @@ use super::backend::{
     BackendError, CostHint, Delta, Finish, GenerateRequest, LanguageBackend, ScoreRequest,
 };
 use super::category::{Calibration, decide, softmax};
-use super::inputs::{TextInputs, category_text, shortened, shown, summary_text};
+use super::inputs::{
+    SUMMARY_SOURCE_WORDS_MIN, TextInputs, category_text, shortened, shown, summary_source,
+    summary_text,
+};
 use super::prompt::{PromptShape, shape_of};
 
-/// A text this short is its own summary.
-const SUMMARY_SOURCE_WORDS_MIN: usize = 7;
 /// Longest sentence of the source that stands for a summary.
 const SUMMARY_SENTENCE_WORDS_MAX: usize = 40;
 /// Keywords of an answer.
@@ -121,7 +122,7 @@ impl Understander {
 
     /// What [`Understander::summary`] will cost at most, the worked examples left out.
     pub fn summary_cost(&self, inputs: &TextInputs, spec: &UnderstandSpec) -> CostHint {
-        let (text, _) = summary_text(inputs);
+        let (text, _) = summary_text(&summary_source(inputs));
         CostHint {
             prefill_tokens: text.len().div_ceil(4) as u32 + 4,
             decode_tokens: spec.summary_tokens_max,
@@ -210,11 +211,11 @@ impl Understander {
         spec: &UnderstandSpec,
         time_left: Option<Duration>,
     ) -> Result<Option<SummaryAnswer>, BackendError> {
-        let source = inputs.whole();
+        let source = summary_source(inputs);
         if spec.summary_tokens_max == 0 || inputs.is_empty() {
             return Ok(None);
         }
-        let (text, cut) = summary_text(inputs);
+        let (text, cut) = summary_text(&source);
         if text.split_whitespace().count() < SUMMARY_SOURCE_WORDS_MIN {
             return Ok(Some(from_source(&source, cut)));
         }

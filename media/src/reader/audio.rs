@@ -8,14 +8,11 @@ use ffmpeg_next as ff;
 use super::chunks::{Chunker, Fitted};
 use super::notes::{Note, Outbox};
 use super::timestamps::Timeline;
-use super::track::Base;
+use super::track::{Base, Next, next};
 use super::{TrackError, decoder_options, ffi};
 use crate::frame::{SAMPLE_RATE_HZ, Samples};
 use crate::source::{TrackCounts, TrackKind, Unit};
 use crate::time::{Mono, Pts};
-
-/// Errors in a row that a decoder may report for one packet.
-const ERRORS_MAX: u32 = 32;
 
 /// An open audio track.
 pub(super) struct AudioTrack {
@@ -131,16 +128,10 @@ impl AudioTrack {
     ) -> Result<(), TrackError> {
         let mut errors = 0;
         while let Some(decoder) = &mut self.decoder {
-            match decoder.receive_frame(&mut self.frame) {
-                Ok(()) => self.sound(arrival, timeline, out)?,
-                Err(ff::Error::Eof | ff::Error::Other { errno: libc::EAGAIN }) => break,
-                Err(_) => {
-                    self.counts.bad_packets += 1;
-                    errors += 1;
-                    if errors > ERRORS_MAX {
-                        break;
-                    }
-                }
+            match next(decoder, &mut self.frame, &mut errors) {
+                Next::Frame => self.sound(arrival, timeline, out)?,
+                Next::Error => self.counts.bad_packets += 1,
+                Next::Nothing => break,
             }
         }
         Ok(())
@@ -204,7 +195,7 @@ impl AudioTrack {
         let to = (Sample::F32(sample::Type::Packed), ChannelLayout::MONO, SAMPLE_RATE_HZ);
         let made = Context::get(format, layout, rate, to.0, to.1, to.2);
         let made = made.map_err(|e| TrackError {
-            track: "audio",
+            track: TrackKind::Audio,
             found: format!("{format:?}, {} channels at {rate} Hz", layout.channels()),
             supported: format!("what libswresample converts: {e}"),
         })?;
@@ -250,16 +241,8 @@ fn open_decoder(
     base: &Base,
     live: bool,
 ) -> Result<ff::decoder::Audio, TrackError> {
+    let (codec, mut context) = base.decoder(stream)?;
     let id = stream.parameters().id();
-    let unsupported = |why: &str| TrackError {
-        track: "audio",
-        found: format!("codec {}", id.name()),
-        supported: why.to_owned(),
-    };
-    let codec =
-        ff::decoder::find(id).ok_or_else(|| unsupported("no decoder in this build of ffmpeg"))?;
-    let context = ff::codec::context::Context::from_parameters(stream.parameters());
-    let mut context = context.map_err(|_| unsupported("its parameters are broken"))?;
     // RFC 3551 fixes the rate of G.711 over RTP; cameras that leave it out are taken for 44.1 kHz otherwise.
     if live && matches!(id, ff::codec::Id::PCM_ALAW | ff::codec::Id::PCM_MULAW) {
         ffi::set_rate(&mut context, 8_000);
@@ -267,5 +250,5 @@ fn open_decoder(
     let mut decoder = context.decoder();
     decoder.set_packet_time_base(base.time_base());
     let opened = decoder.open_as_with(codec, decoder_options()).and_then(|opened| opened.audio());
-    opened.map_err(|e| unsupported(&format!("its decoder does not open: {e}")))
+    opened.map_err(|e| base.unsupported(id, format!("its decoder does not open: {e}")))
 }

@@ -71,7 +71,7 @@ impl Opener for FfmpegOpener {
 /// Why a track can't be used; the others may go on.
 #[derive(Debug)]
 struct TrackError {
-    track: &'static str,
+    track: TrackKind,
     found: String,
     supported: String,
 }
@@ -79,7 +79,7 @@ struct TrackError {
 impl TrackError {
     fn into_media(self, uri: String) -> MediaError {
         let TrackError { track, found, supported } = self;
-        MediaError::Unsupported { uri, track, found, supported }
+        MediaError::Unsupported { uri, track: track.name(), found, supported }
     }
 }
 
@@ -346,7 +346,7 @@ impl FfmpegReader {
 
     /// A track turned out to be unusable: the source goes on with the other one, if there is one.
     fn give_up(&mut self, error: TrackError) -> Result<(), MediaError> {
-        let kind = if error.track == "video" { TrackKind::Video } else { TrackKind::Audio };
+        let kind = error.track;
         let alone = match kind {
             TrackKind::Video => self.audio.is_none(),
             _ => self.video.is_none(),

@@ -55,9 +55,7 @@ impl Outbox {
         // All tracks of a source share its clock.
         let (track, name) = match track {
             _ if kind == Note::ClockJump => (TrackKind::Video, "source"),
-            TrackKind::Video => (track, "video"),
-            TrackKind::Audio => (track, "audio"),
-            TrackKind::Subtitle => (track, "subtitle"),
+            _ => (track, track.name()),
         };
         if self.said.insert((kind, track)) {
             self.push(Unit::Note(format!("{name}: {}", text())));

@@ -26,7 +26,7 @@ impl SubtitleTrack {
     pub(super) fn open(stream: &ff::Stream<'_>) -> Result<Self, TrackError> {
         let id = stream.parameters().id();
         let unsupported = |e: ff::Error| TrackError {
-            track: "subtitle",
+            track: TrackKind::Subtitle,
             found: format!("codec {}", id.name()),
             supported: format!("its decoder does not open: {e}"),
         };

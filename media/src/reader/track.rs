@@ -6,9 +6,9 @@ use ff::format::context::Input;
 use ff::format::stream::Disposition;
 use ffmpeg_next as ff;
 
-use super::ffi;
 use super::notes::{Note, Outbox};
 use super::timestamps::{Claim, Fix, Placed, Timeline, TrackClock};
+use super::{TrackError, ffi};
 use crate::source::{TrackKind, Unit};
 use crate::time::{Mono, Pts};
 
@@ -16,6 +16,8 @@ use crate::time::{Mono, Pts};
 const PROGRESS_APART_US: i64 = 100_000;
 /// Frames without a time that are worth a note.
 const UNTIMED_NOTED: u32 = 5;
+/// Errors that a decoder may report for one packet.
+const ERRORS_MAX: u32 = 32;
 /// Packets that are remembered; decoders hold back at most 16 pictures.
 const PACKETS_MAX: usize = 64;
 
@@ -105,6 +107,31 @@ pub(super) struct Origin {
     pub(super) arrival: Mono,
 }
 
+/// What a decoder does when it is asked for a frame.
+pub(super) enum Next {
+    Frame,
+    Error,
+    /// It wants another packet, or has complained too often about this one.
+    Nothing,
+}
+
+/// Asks for a frame; `errors` counts those of one packet.
+pub(super) fn next(
+    decoder: &mut ff::decoder::Opened,
+    frame: &mut ff::Frame,
+    errors: &mut u32,
+) -> Next {
+    match decoder.receive_frame(frame) {
+        Ok(()) => Next::Frame,
+        Err(ff::Error::Eof | ff::Error::Other { errno: libc::EAGAIN }) => Next::Nothing,
+        Err(_) if *errors >= ERRORS_MAX => Next::Nothing,
+        Err(_) => {
+            *errors += 1;
+            Next::Error
+        }
+    }
+}
+
 /// The bookkeeping of one track.
 pub(super) struct Base {
     pub(super) kind: TrackKind,
@@ -139,6 +166,23 @@ impl Base {
             reported: None,
             remaining: (counted && stream.frames() > 0).then(|| stream.frames()),
         }
+    }
+
+    /// A decoder for the track, not open yet.
+    pub(super) fn decoder(
+        &self,
+        stream: &ff::Stream<'_>,
+    ) -> Result<(ff::Codec, ff::codec::Context), TrackError> {
+        let id = stream.parameters().id();
+        let codec = ff::decoder::find(id)
+            .ok_or_else(|| self.unsupported(id, "no decoder in this build of ffmpeg".into()))?;
+        let context = ff::codec::Context::from_parameters(stream.parameters())
+            .map_err(|_| self.unsupported(id, "its parameters are broken".into()))?;
+        Ok((codec, context))
+    }
+
+    pub(super) fn unsupported(&self, id: ff::codec::Id, why: String) -> TrackError {
+        TrackError { track: self.kind, found: format!("codec {}", id.name()), supported: why }
     }
 
     pub(super) fn time_base(&self) -> ff::Rational {

@@ -11,7 +11,7 @@ use super::orientation::Orientation;
 use super::picture::Converter;
 use super::sampler::Sampler;
 use super::timestamps::Timeline;
-use super::track::Base;
+use super::track::{Base, Next, next};
 use super::{TrackError, decoder_options, ffi};
 use crate::frame::Frame;
 use crate::source::{Sampling, TrackCounts, TrackKind, Unit};
@@ -21,8 +21,6 @@ use crate::time::Mono;
 pub(super) const PIXELS_MAX: u64 = 2 * 7_680 * 4_320;
 /// A picture that claims to be shown for longer says nothing about where its track ends.
 const PICTURE_US_MAX: i64 = 1_000_000;
-/// Errors in a row that a decoder may report for one packet.
-const ERRORS_MAX: u32 = 32;
 
 /// An open video track.
 pub(super) struct VideoTrack {
@@ -153,18 +151,14 @@ impl VideoTrack {
     ) -> Result<(), TrackError> {
         let mut errors = 0;
         while let Some(decoder) = &mut self.decoder {
-            match decoder.receive_frame(&mut self.frame) {
-                Ok(()) => self.picture(arrival, timeline, out)?,
-                Err(ff::Error::Eof | ff::Error::Other { errno: libc::EAGAIN }) => break,
-                Err(_) => {
+            match next(decoder, &mut self.frame, &mut errors) {
+                Next::Frame => self.picture(arrival, timeline, out)?,
+                Next::Error => {
                     self.counts.bad_packets += 1;
                     self.gate.lost(self.base.order());
                     self.say_refused(out);
-                    errors += 1;
-                    if errors > ERRORS_MAX {
-                        break;
-                    }
                 }
+                Next::Nothing => break,
             }
         }
         Ok(())
@@ -239,7 +233,7 @@ impl VideoTrack {
             Err(unconvertible) => {
                 self.counts.withheld += 1;
                 let supported = "what libswscale converts to rgb24".to_owned();
-                Err(TrackError { track: "video", found: unconvertible.found, supported })
+                Err(TrackError { track: TrackKind::Video, found: unconvertible.found, supported })
             }
         }
     }
@@ -275,21 +269,16 @@ impl VideoTrack {
 }
 
 fn open_decoder(stream: &ff::Stream<'_>, base: &Base) -> Result<ff::decoder::Video, TrackError> {
-    let id = stream.parameters().id();
-    let unsupported = |why: &str| TrackError {
-        track: "video",
-        found: format!("codec {}", id.name()),
-        supported: why.to_owned(),
-    };
     let (w, h) = ffi::picture_size(stream);
     if u64::from(w) * u64::from(h) > PIXELS_MAX {
         let supported = format!("at most {PIXELS_MAX} pixels");
-        return Err(TrackError { track: "video", found: format!("size {w}x{h}"), supported });
+        return Err(TrackError {
+            track: TrackKind::Video,
+            found: format!("size {w}x{h}"),
+            supported,
+        });
     }
-    let codec =
-        ff::decoder::find(id).ok_or_else(|| unsupported("no decoder in this build of ffmpeg"))?;
-    let context = ff::codec::context::Context::from_parameters(stream.parameters());
-    let context = context.map_err(|_| unsupported("its parameters are broken"))?;
+    let (codec, context) = base.decoder(stream)?;
     let mut decoder = context.decoder();
     decoder.set_packet_time_base(base.time_base());
     let mut options = decoder_options();
@@ -297,7 +286,8 @@ fn open_decoder(stream: &ff::Stream<'_>, base: &Base) -> Result<ff::decoder::Vid
     options.set("flags", "+output_corrupt");
     options.set("max_pixels", &PIXELS_MAX.to_string());
     let opened = decoder.open_as_with(codec, options).and_then(|opened| opened.video());
-    opened.map_err(|e| unsupported(&format!("its decoder does not open: {e}")))
+    let id = stream.parameters().id();
+    opened.map_err(|e| base.unsupported(id, format!("its decoder does not open: {e}")))
 }
 
 fn stored_orientation(stream: &ff::Stream<'_>, out: &mut Outbox) -> Orientation {
