@@ -109,7 +109,11 @@ impl Actor for FusionActor {
                 self.io.seat.doorbell.answer();
                 self.drain(fusing);
             }
-            FusionMessage::Tick => fusing.tick_at = None,
+            FusionMessage::Tick => {
+                fusing.tick_at = None;
+                // What waits for its mark belongs into a window that is due without it.
+                self.drain(fusing);
+            }
             FusionMessage::Opened { applies, info } => {
                 if fusing.book.is_none() {
                     fusing.book = Some(self.open_book(fusing, &applies)?);

@@ -114,9 +114,21 @@ impl Doorbell {
     }
 }
 
+/// When a port wakes its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    /// For each item.
+    Always,
+    /// For a mark or the end, for a packet of a window that was marked already, and when the port is half full:
+    /// a consumer that can do nothing before a window is answered sleeps until then.
+    AtMarks,
+}
+
 struct Inner {
     items: VecDeque<Item>,
     counts: PortCounts,
+    /// The newest window that was marked.
+    marked: Option<u64>,
     dropped_by_window: BTreeMap<u64, u32>,
 }
 
@@ -124,6 +136,7 @@ struct Shared {
     inner: Mutex<Inner>,
     capacity: usize,
     policy: Policy,
+    wakes: Wakes,
     consumer: Arc<Doorbell>,
     room: Notify,
 }
@@ -134,15 +147,22 @@ pub(crate) struct Port(Arc<Shared>);
 
 impl Port {
     /// A queue of at most `capacity` packets whose consumer is woken by `consumer`.
-    pub(crate) fn new(capacity: usize, policy: Policy, consumer: Arc<Doorbell>) -> Self {
+    pub(crate) fn new(
+        capacity: usize,
+        policy: Policy,
+        wakes: Wakes,
+        consumer: Arc<Doorbell>,
+    ) -> Self {
         Port(Arc::new(Shared {
             inner: Mutex::new(Inner {
                 items: VecDeque::with_capacity(capacity.min(64)),
                 counts: PortCounts::default(),
+                marked: None,
                 dropped_by_window: BTreeMap::new(),
             }),
             capacity,
             policy,
+            wakes,
             consumer,
             room: Notify::new(),
         }))
@@ -154,10 +174,14 @@ impl Port {
 
     /// Puts an item at the end. Returns whether an older packet had to go for it.
     pub(crate) fn push(&self, item: Item) -> bool {
-        let dropped = {
+        let (dropped, rings) = {
             let inner = &mut *self.lock();
             let mut dropped = false;
-            if let Item::Packet(_) = item {
+            if let Item::Mark(mark) = &item {
+                inner.marked = Some(mark.window);
+            }
+            let mut rings = true;
+            if let Item::Packet(Packet { window, .. }) = item {
                 inner.counts.offered += 1;
                 inner.counts.queued += 1;
                 if self.0.policy == Policy::DropOldest
@@ -171,11 +195,16 @@ impl Port {
                     *inner.dropped_by_window.entry(packet.window).or_default() += 1;
                     dropped = true;
                 }
+                rings = self.0.wakes == Wakes::Always
+                    || inner.marked.is_some_and(|marked| window <= marked)
+                    || inner.counts.queued * 2 >= self.0.capacity as u64;
             }
             inner.items.push_back(item);
-            dropped
+            (dropped, rings)
         };
-        self.0.consumer.ring();
+        if rings {
+            self.0.consumer.ring();
+        }
         dropped
     }
 
@@ -254,7 +283,7 @@ mod tests {
             steps in prop::collection::vec(0u8..4, 0..200),
             capacity in 1usize..8,
         ) {
-            let port = Port::new(capacity, Policy::DropOldest, Arc::default());
+            let port = Port::new(capacity, Policy::DropOldest, Wakes::Always, Arc::default());
             let (mut window, mut marks_in, mut marks_out) = (0, 0, 0);
             for step in steps {
                 match step {
@@ -273,9 +302,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_consumer_of_marks_sleeps_until_a_mark_a_late_packet_or_half_a_queue() {
+        let rings = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let bell = Arc::new(Doorbell::default());
+        let counter = rings.clone();
+        bell.attach(Arc::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
+        let port = Port::new(6, Policy::DropOldest, Wakes::AtMarks, bell.clone());
+        let rung = |item| {
+            bell.answer();
+            let before = rings.load(Ordering::Relaxed);
+            port.push(item);
+            rings.load(Ordering::Relaxed) > before
+        };
+        assert!(!rung(packet(0)), "nothing can be said of the window yet");
+        assert!(rung(mark(0)));
+        assert!(rung(packet(0)), "late");
+        assert!(rung(packet(1)), "half full");
+        while port.pop().is_some() {}
+        assert!(!rung(packet(1)));
+        assert!(rung(Item::End));
+    }
+
     #[tokio::test]
     async fn a_blocked_producer_goes_on_when_a_packet_is_taken() {
-        let port = Port::new(1, Policy::Block, Arc::default());
+        let port = Port::new(1, Policy::Block, Wakes::Always, Arc::default());
         port.push(packet(0));
         assert!(!port.has_room());
         let waiting = tokio::spawn({

@@ -172,7 +172,8 @@ impl Inner {
         let mut meaning = Meaning::default();
         let wants_vector = spec.by_embedding || !spec.asked.flags.is_empty();
         if wants_vector && self.embedder.is_some() && !inputs.is_empty() {
-            let text = self.embed(inputs.whole(), &ticket).await?;
+            let (text, queue) = self.embed(inputs.whole(), &ticket).await?;
+            meaning.queue = queue;
             let (names, sentences): (Vec<_>, Vec<_>) = spec
                 .asked
                 .flags
@@ -194,7 +195,7 @@ impl Inner {
         if !spec.by_embedding && !spec.asked.categories.is_empty() {
             let asked = self.clock.now();
             let _lane = self.lease(&ticket, self.understander.category_cost(&inputs)).await?;
-            meaning.queue = self.clock.now().since(asked);
+            meaning.queue += self.clock.now().since(asked);
             let left = self.time_left(&ticket);
             let answer = self.understander.category(&inputs, &spec.asked, left).await;
             meaning.category = Some(answer.map_err(failed)?);
@@ -241,7 +242,7 @@ impl Inner {
             let vector = match known {
                 Some(vector) => vector,
                 None => {
-                    let vector = self.embed(sentence.clone(), ticket).await?;
+                    let (vector, _) = self.embed(sentence.clone(), ticket).await?;
                     let mut known = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
                     known.insert(sentence, vector.clone());
                     vector
@@ -252,10 +253,15 @@ impl Inner {
         Ok(vectors)
     }
 
-    async fn embed(&self, text: String, ticket: &Ticket) -> Result<Vec<f32>, MissingReason> {
+    /// The text's vector, and how long it waited for compute.
+    async fn embed(
+        &self,
+        text: String,
+        ticket: &Ticket,
+    ) -> Result<(Vec<f32>, Duration), MissingReason> {
         let Some(embedder) = &self.embedder else { return Err(MissingReason::Unavailable) };
         match embedder.run(ticket.clone(), text).await {
-            JobEnd::Done { output, .. } => Ok(output),
+            JobEnd::Done { output, queue, .. } => Ok((output, queue)),
             JobEnd::Shed => Err(MissingReason::Shed),
             JobEnd::Expired => Err(MissingReason::Deadline),
             JobEnd::Cancelled => Err(MissingReason::Unavailable),

@@ -20,6 +20,7 @@ const COMPUTE: &str = "pipeline_job_compute_seconds";
 const BATCH: &str = "pipeline_batch_size";
 const STARTS: &str = "pipeline_batches_total";
 const ERROR: &str = "pipeline_cost_error_ratio";
+const PREEMPTED: &str = "pipeline_preempted_seconds";
 const STUCK: &str = "pipeline_lanes_stuck";
 const STUCK_TOTAL: &str = "pipeline_lane_stuck_total";
 
@@ -59,6 +60,21 @@ pub enum Event {
         compute: Duration,
         /// p90 believed at its start.
         estimate: Option<Duration>,
+    },
+    /// A batch was ended half-way for text and gave its lanes back; its jobs wait again.
+    Preempted {
+        /// When.
+        at: Mono,
+        /// Which batch.
+        dispatch: DispatchId,
+        /// Its rank.
+        class: Class,
+        /// Its model.
+        model: Arc<str>,
+        /// The lanes that are free again.
+        lanes: Vec<usize>,
+        /// Computed for nothing.
+        lost: Duration,
     },
     /// A job ended.
     Ended {
@@ -118,6 +134,11 @@ pub fn describe() {
     describe_histogram!(BATCH, Unit::Count, "Members of a batch.");
     describe_counter!(STARTS, Unit::Count, "Batches by why they were started.");
     describe_histogram!(ERROR, "Actual over estimated (p90) cost of a batch.");
+    describe_histogram!(
+        PREEMPTED,
+        Unit::Seconds,
+        "Computed for nothing by batches that were ended half-way for text."
+    );
     describe_gauge!(STUCK, Unit::Count, "Lanes quarantined because their call has not returned.");
     describe_counter!(STUCK_TOTAL, Unit::Count, "Times a lane was quarantined.");
 }
@@ -142,6 +163,9 @@ pub(crate) fn record(event: &Event) {
                 let ratio = compute.as_secs_f64() / estimate.as_secs_f64();
                 histogram!(ERROR, &labels(class, model)).record(ratio);
             }
+        }
+        Event::Preempted { class, model, lost, .. } => {
+            histogram!(PREEMPTED, &labels(class, model)).record(lost.as_secs_f64());
         }
         Event::Ended { class, model, end, queue, compute, .. } => {
             let [class, model] = labels(class, model);

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use engine::compute::{Compute, ComputeConfig, ModelHandle, NoLane};
 use engine::{Class, JobEnd, Ticket};
 use media::{Clock, Mono, StreamId, SystemClock};
-use models::{Model, ModelError};
+use models::{Interrupt, Model, ModelError};
 
 fn ticket(stream: &str, deadline: Option<Mono>) -> Ticket {
     Ticket { stream: StreamId::from(stream), priority: 0, deadline }
@@ -327,4 +327,80 @@ async fn lanes_end_with_their_last_owner() {
     while lanes("lane-13") > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Takes its time, unless it is ended before; counts how often it began.
+struct Patient {
+    halt: Arc<Halt>,
+    begun: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Halt {
+    is_asked: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Interrupt for Halt {
+    fn stop(&self) {
+        *self.is_asked.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn reset(&self) {
+        *self.is_asked.lock().unwrap() = false;
+    }
+}
+
+impl Model for Patient {
+    type Input = Duration;
+    type Output = usize;
+
+    fn batch_max(&self) -> usize {
+        1
+    }
+
+    fn run(&mut self, batch: &[Duration]) -> Result<Vec<usize>, ModelError> {
+        let begun = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let is_asked = self.halt.is_asked.lock().unwrap();
+        let waited = self.halt.changed.wait_timeout_while(is_asked, batch[0], |asked| !*asked);
+        match *waited.unwrap().0 {
+            true => Err(ModelError::Interrupted { name: "patient".into() }),
+            false => Ok(vec![begun]),
+        }
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.halt.clone())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn due_text_ends_a_run_half_way_and_the_job_is_answered_later() {
+    let (compute, clock) = compute(1, |_| ());
+    let begun = Arc::new(AtomicUsize::new(0));
+    let counter = begun.clone();
+    let make = move || Ok(Patient { halt: Arc::default(), begun: counter.clone() });
+    let patient = compute.register("patient", Class::Vision, make).unwrap();
+    let make = || Ok(Double { instance: 0 });
+    let text = compute.register("text", Class::Text, make).unwrap();
+    // The first run is cold, and teaches no cost.
+    for _ in 0..2 {
+        done(patient.run(ticket("a", None), Duration::from_millis(500)).await);
+    }
+    let long = {
+        let patient = patient.clone();
+        // Far longer than the cost that was learned: only an interruption ends it before the text's deadline.
+        tokio::spawn(async move { patient.run(ticket("a", None), Duration::from_secs(3)).await })
+    };
+    while begun.load(Ordering::SeqCst) < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let deadline = clock.now() + Duration::from_millis(2_500);
+    assert_eq!(done(text.run(ticket("b", Some(deadline)), 4).await), (8, 0));
+    assert_eq!(done(long.await.unwrap()), 4, "begun once more, and answered once");
+    let stats = compute.stats();
+    let counts = stats.models[0].counts;
+    assert_eq!((counts.submitted, counts.done, counts.preempted), (3, 3, 1));
+    assert!(counts.balanced());
 }

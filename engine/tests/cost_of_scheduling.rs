@@ -27,6 +27,7 @@ fn decisions_per_second(queued: usize, batch_max: usize) -> f64 {
                 batch_max,
                 width: 1,
                 batch_wait_max: Duration::ZERO,
+                interruptible: false,
             })
         })
         .collect();

@@ -169,6 +169,7 @@ fn traces_reach_every_reason_and_every_end() {
         "Expired",
         "Cancelled",
         "Failed",
+        "Preempted",
         "submit: Queued",
         "submit: Shed",
         "submit: Full",
@@ -257,6 +258,47 @@ fn a_thousand_clips_take_what_two_live_streams_leave_and_no_more() {
     let left_ms = 2 * 20_000 - live * 20;
     let taken = bulk as f64 * 20.0 / left_ms as f64;
     assert!(taken >= 0.9, "bulk took {taken:.2} of what live left");
+}
+
+#[test]
+fn due_text_ends_the_batch_with_the_most_left_and_each_job_twice_at_most() {
+    let mut bench = Bench::new(SchedulerConfig::for_lanes(1));
+    let spec = bench.spec("detect", Class::Vision, 1);
+    let vision = bench.scheduler.add_model(ModelSpec { interruptible: true, ..spec });
+    let text = bench.model("language", Class::Text, 1);
+    bench.costs.insert(vision, ms(20));
+    bench.costs.insert(text, ms(10));
+    bench.submit(vision, 1, 0, None);
+    bench.step_until(Mono::from_ms(20));
+    assert!(bench.scheduler.take_preempted().is_empty());
+
+    bench.submit(vision, 1, 0, None);
+    bench.start(None);
+    bench.submit(text, 0, 0, None);
+    bench.start(None);
+    assert!(bench.scheduler.take_preempted().is_empty(), "text that nobody waits for waits");
+    for times in 1..=3 {
+        bench.now = bench.now + ms(5);
+        bench.submit(text, 0, 0, Some(bench.now + ms(500)));
+        bench.start(None);
+        let chosen = bench.scheduler.take_preempted();
+        if times == 3 {
+            assert!(chosen.is_empty(), "a third time");
+            break;
+        }
+        assert_eq!(chosen, [bench.running[0].1.id]);
+        let (_, dispatch) = bench.running.remove(0);
+        assert!(bench.scheduler.complete(bench.now, dispatch.id, Outcome::Preempted));
+        assert_eq!(bench.start(None)[0].0.model, text);
+        // All text there is goes before the detection goes on.
+        while bench.running.iter().any(|(_, d)| d.model == text) {
+            bench.step_to_next_end();
+            bench.start(None);
+        }
+    }
+    bench.step_until(Mono::from_ms(500));
+    let counts = bench.scheduler.ledger()[0].counts;
+    assert_eq!((counts.done, counts.preempted, counts.submitted), (2, 2, 2));
 }
 
 #[test]
@@ -357,7 +399,14 @@ impl Bench {
     }
 
     fn spec(&self, name: &str, class: Class, batch_max: usize) -> ModelSpec {
-        ModelSpec { name: name.into(), class, batch_max, width: 1, batch_wait_max: Duration::ZERO }
+        ModelSpec {
+            name: name.into(),
+            class,
+            batch_max,
+            width: 1,
+            batch_wait_max: Duration::ZERO,
+            interruptible: false,
+        }
     }
 
     fn model(&mut self, name: &str, class: Class, batch_max: usize) -> engine::scheduler::ModelKey {

@@ -20,6 +20,34 @@ use tokio::time::sleep;
 /// Answers nothing, in the time that the device's script says.
 struct Null;
 
+/// The same, and may be ended half-way.
+struct Interruptible;
+
+struct Nothing;
+
+impl models::Interrupt for Nothing {
+    fn stop(&self) {}
+
+    fn reset(&self) {}
+}
+
+impl Model for Interruptible {
+    type Input = ();
+    type Output = ();
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn run(&mut self, batch: &[()]) -> Result<Vec<()>, ModelError> {
+        Ok(batch.to_vec())
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn models::Interrupt>> {
+        Some(Arc::new(Nothing))
+    }
+}
+
 const BATCH_MAX: usize = 4;
 
 impl Model for Null {
@@ -146,6 +174,10 @@ impl Stage {
                     Some((at, format!("{model}: {stream} {} after {waited} ms", end_label(*end))))
                 }
                 Event::Stuck { at, lanes, .. } => Some((at, format!("lanes stuck: {lanes:?}"))),
+                Event::Preempted { at, model, lanes, lost, .. } => {
+                    let lost = lost.as_millis();
+                    Some((at, format!("lane {lanes:?} {model}: ended half-way, {lost} ms lost")))
+                }
                 Event::Finished { .. } | Event::Ended { .. } => None,
             };
             if let Some((at, line)) = line {
@@ -183,6 +215,33 @@ impl Stage {
         }
         text
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn due_text_ends_a_long_piece_half_way_and_nothing_is_lost() {
+    let stage = Stage::new(|_| (), |model, _, _| if model == "words" { 16 } else { 50 });
+    let objects = stage.compute.register("objects", Class::Vision, || Ok(Interruptible)).unwrap();
+    let words = stage.model("words", Class::Text);
+    let warm = || Ticket { stream: "warm".into(), priority: 0, deadline: None };
+    for _ in 0..2 {
+        tokio::join!(objects.run(warm(), ()), objects.run(warm(), ()));
+    }
+    stage.begin(&[&words]).await;
+    let burst: Vec<_> = (0..6)
+        .map(|n| {
+            let ticket = Ticket { stream: format!("clip-{n}").into(), priority: 0, deadline: None };
+            let objects = objects.clone();
+            tokio::spawn(async move { objects.run(ticket, ()).await })
+        })
+        .collect();
+    stage.until(20).await;
+    assert!(matches!(stage.ask(&words, "live", Some(400)).await, Ok(JobEnd::Done { .. })));
+    for job in burst {
+        assert!(matches!(job.await.unwrap(), JobEnd::Done { .. }));
+    }
+    insta::assert_snapshot!(stage.timeline());
+    let objects = &stage.compute.stats().models[0];
+    assert_eq!((objects.counts.preempted, objects.counts.done), (1, 10));
 }
 
 #[tokio::test(start_paused = true)]

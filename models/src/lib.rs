@@ -13,6 +13,6 @@ pub mod speech;
 pub mod vision;
 pub mod words;
 pub use catalogue::Catalogue;
-pub use model::{Model, ModelError};
+pub use model::{Interrupt, Model, ModelError};
 pub use pull::{PullError, PullEvent};
 pub use runtime::{Provider, Runtime};

@@ -1,5 +1,7 @@
 //! The seam between a model and whoever runs it.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 /// A model that answers batches. One instance runs on one lane at a time.
@@ -17,6 +19,21 @@ pub trait Model: Send + 'static {
     /// # Errors
     /// [`ModelError`], which concerns the whole batch.
     fn run(&mut self, batch: &[Self::Input]) -> Result<Vec<Self::Output>, ModelError>;
+
+    /// What ends this instance's run half-way; none when a run once begun is finished. A run that may be ended
+    /// must leave nothing behind, since the same batch is asked again.
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        None
+    }
+}
+
+/// Ends a run half-way, from another thread.
+pub trait Interrupt: Send + Sync + 'static {
+    /// The run under way, or the next one, ends with [`ModelError::Interrupted`] as soon as it can.
+    fn stop(&self);
+
+    /// Later runs are whole again.
+    fn reset(&self);
 }
 
 /// Why a model could not be loaded or could not answer.
@@ -69,6 +86,12 @@ pub enum ModelError {
         name: String,
         /// What the runtime said.
         detail: String,
+    },
+    /// Ended half-way, as asked.
+    #[error("model `{name}` was interrupted")]
+    Interrupted {
+        /// Catalogue name.
+        name: String,
     },
     /// An answer with an impossible shape or value.
     #[error("model `{name}` answered {found}, expected {expected}")]

@@ -13,7 +13,7 @@ use super::board::{Edge, Record};
 use super::root::RootMessage;
 use crate::fusion_actor::{FusionActor, FusionMessage};
 use crate::plan::{GraphPlan, Input, StageIndex, StreamPlan};
-use crate::port::{Doorbell, Policy, Port};
+use crate::port::{Doorbell, Policy, Port, Wakes};
 use crate::source::{SourceActor, SourceMessage, SourcePorts};
 use crate::stage::{Seat, StageIo};
 use crate::stages;
@@ -252,6 +252,7 @@ impl Wiring {
                 let port = Port::new(
                     capacity(graph, *input, plan.paced),
                     if plan.paced { Policy::DropOldest } else { Policy::Block },
+                    if graph.fuse() == Some(at) { Wakes::AtMarks } else { Wakes::Always },
                     bells[at].clone(),
                 );
                 inputs[at].push(port.clone());

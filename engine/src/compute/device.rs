@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use media::Mono;
 
 use super::Shared;
+use super::stop::Stop;
 use crate::Class;
 
 /// Runs batches on lanes and wakes the scheduler. Never decides.
@@ -31,6 +32,7 @@ pub struct Work {
     pub class: Class,
     /// Members.
     pub batch: usize,
+    pub(super) stop: Arc<Stop>,
     run: Box<dyn FnOnce() + Send>,
 }
 
@@ -40,9 +42,10 @@ impl Work {
         model: Arc<str>,
         class: Class,
         batch: usize,
+        stop: Arc<Stop>,
         run: impl FnOnce() + Send + 'static,
     ) -> Self {
-        Work { lane, model, class, batch, run: Box::new(run) }
+        Work { lane, model, class, batch, stop, run: Box::new(run) }
     }
 
     /// Runs the model, frees the lane, answers the members and starts what comes next.

@@ -6,13 +6,26 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use models::{Model, ModelError};
+use models::{Interrupt, Model, ModelError};
+
+use super::stop::Stop;
 
 /// Inputs or outputs of one batch.
 pub(super) type Members = Vec<Box<dyn Any + Send>>;
 
+/// How a batch's run went.
+pub(super) enum Ran {
+    /// Answered or failed; whether it was an instance's first run, or had to load one.
+    Whole(Result<Members, ModelError>, bool),
+    /// Ended half-way, as asked: here are its inputs again.
+    Stopped(Members),
+}
+
 trait Runner: Send {
-    fn run(&mut self, inputs: Members) -> Result<Members, ModelError>;
+    /// The outputs, or why there are none, with the inputs where the run ended half-way.
+    fn run(&mut self, inputs: Members) -> Result<Members, (ModelError, Members)>;
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>>;
 }
 
 struct Typed<M: Model> {
@@ -21,7 +34,7 @@ struct Typed<M: Model> {
 }
 
 impl<M: Model> Runner for Typed<M> {
-    fn run(&mut self, inputs: Members) -> Result<Members, ModelError> {
+    fn run(&mut self, inputs: Members) -> Result<Members, (ModelError, Members)> {
         let answer = |found: usize, of: &str, expected: usize| ModelError::Answer {
             name: self.name.to_string(),
             found: format!("{found} {of}"),
@@ -31,14 +44,24 @@ impl<M: Model> Runner for Typed<M> {
         let typed = inputs.into_iter().filter_map(|i| i.downcast::<M::Input>().ok());
         let batch: Vec<M::Input> = typed.map(|i| *i).collect();
         if batch.len() != expected {
-            return Err(answer(batch.len(), "inputs of the model's type", expected));
+            let error = answer(batch.len(), "inputs of the model's type", expected);
+            return Err((error, Members::new()));
         }
-        let outputs = self.model.run(&batch)?;
-        if outputs.len() != expected {
-            return Err(answer(outputs.len(), "outputs", expected));
+        match self.model.run(&batch) {
+            Ok(outputs) if outputs.len() == expected => Ok(boxed(outputs)),
+            Ok(outputs) => Err((answer(outputs.len(), "outputs", expected), Members::new())),
+            Err(error @ ModelError::Interrupted { .. }) => Err((error, boxed(batch))),
+            Err(error) => Err((error, Members::new())),
         }
-        Ok(outputs.into_iter().map(|o| Box::new(o) as Box<dyn Any + Send>).collect())
     }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.model.interrupt()
+    }
+}
+
+fn boxed<T: Send + 'static>(members: Vec<T>) -> Members {
+    members.into_iter().map(|member| Box::new(member) as Box<dyn Any + Send>).collect()
 }
 
 struct Instance {
@@ -82,6 +105,11 @@ impl Entry {
         Ok((Entry { name, make, idle: Mutex::new(vec![first]) }, batch_max))
     }
 
+    /// Whether its runs can be ended half-way.
+    pub(super) fn is_interruptible(&self) -> bool {
+        self.idle().first().is_some_and(|instance| instance.runner.interrupt().is_some())
+    }
+
     /// Loads instances until `count` are idle.
     pub(super) fn prepare(&self, count: usize) -> Result<(), ModelError> {
         while self.idle().len() < count {
@@ -91,9 +119,9 @@ impl Entry {
         Ok(())
     }
 
-    /// Answers a batch; true with it if this was the instance's first run, or had to load one. An instance
-    /// that panicked is thrown away; the next batch loads another.
-    pub(super) fn run(&self, inputs: Members) -> (Result<Members, ModelError>, bool) {
+    /// Answers a batch, unless `stop` is asked before it is through. An instance that panicked is thrown away;
+    /// the next batch loads another.
+    pub(super) fn run(&self, inputs: Members, stop: &Stop) -> Ran {
         let idle = self.idle().pop();
         let instance = match idle {
             Some(instance) => Ok(instance),
@@ -101,13 +129,25 @@ impl Entry {
         };
         let mut instance = match instance {
             Ok(instance) => instance,
-            Err(error) => return (Err(error), true),
+            Err(error) => return Ran::Whole(Err(error), true),
         };
+        if !stop.begin(instance.runner.interrupt()) {
+            self.idle().push(instance);
+            return Ran::Stopped(inputs);
+        }
         let is_cold = !std::mem::replace(&mut instance.has_run, true);
-        match catch_unwind(AssertUnwindSafe(|| instance.runner.run(inputs))) {
+        let run = catch_unwind(AssertUnwindSafe(|| instance.runner.run(inputs)));
+        // Before the instance is anybody else's.
+        let is_asked = stop.end();
+        match run {
             Ok(result) => {
                 self.idle().push(instance);
-                (result, is_cold)
+                match result {
+                    Err((ModelError::Interrupted { .. }, inputs)) if is_asked => {
+                        Ran::Stopped(inputs)
+                    }
+                    result => Ran::Whole(result.map_err(|(error, _)| error), is_cold),
+                }
             }
             Err(panic) => {
                 let name = self.name.to_string();
@@ -116,7 +156,7 @@ impl Entry {
                 if catch_unwind(AssertUnwindSafe(|| drop(instance))).is_err() {
                     tracing::warn!(model = %self.name, "an instance panicked again when dropped");
                 }
-                (Err(error), true)
+                Ran::Whole(Err(error), true)
             }
         }
     }

@@ -52,6 +52,17 @@ impl Batch {
             estimate: self.estimate,
         }
     }
+
+    pub(super) fn preempted(&self, now: Mono) -> Event {
+        Event::Preempted {
+            at: now,
+            dispatch: self.id,
+            class: self.class,
+            model: self.model.clone(),
+            lanes: self.lanes.clone(),
+            lost: now.since(self.started),
+        }
+    }
 }
 
 /// One lane, until dropped.

@@ -11,6 +11,7 @@ mod nice;
 mod shared;
 pub mod simulated;
 mod stats;
+mod stop;
 mod threads;
 
 use std::sync::Arc;
@@ -126,7 +127,9 @@ impl Compute {
         make: impl Fn() -> Result<M, ModelError> + Send + Sync + 'static,
     ) -> Result<ModelHandle<M>, ModelError> {
         let (entry, batch_max) = Entry::load(Arc::from(name), make)?;
-        let spec = ModelSpec { name: Arc::from(name), class, batch_max, width: 1, batch_wait_max };
+        let interruptible = entry.is_interruptible();
+        let name = Arc::from(name);
+        let spec = ModelSpec { name, class, batch_max, width: 1, batch_wait_max, interruptible };
         let entry = Arc::new(entry);
         let key = self.shared.add(spec, &entry);
         Ok(ModelHandle::new(self.shared.clone(), key, entry))

@@ -11,11 +11,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::Observer;
 use super::device::{Device, Wake, Work};
-use super::entry::{self, Entry, Members};
+use super::entry::{self, Entry, Members, Ran};
 use super::lease::{Batch, LaneGuard, NoLane};
+use super::stop::Stop;
 use crate::events::{self, Event};
 use crate::scheduler::{
-    Dispatch, End, Ended, JobId, JobSpec, ModelKey, ModelSpec, Outcome, Scheduler, SubmitOutcome,
+    Dispatch, DispatchId, End, Ended, JobId, JobSpec, ModelKey, ModelSpec, Outcome, Scheduler,
+    SubmitOutcome,
 };
 use crate::{Class, JobEnd};
 
@@ -53,6 +55,8 @@ pub(super) struct State {
     /// Who runs each model; gone when its last handle and job are. Leases have none.
     entries: BTreeMap<ModelKey, Weak<Entry>>,
     leases: BTreeMap<(Class, String), ModelKey>,
+    /// How the batches that run are ended half-way.
+    stops: BTreeMap<DispatchId, Arc<Stop>>,
     stuck: Vec<usize>,
 }
 
@@ -64,6 +68,7 @@ impl State {
             pending: HashMap::new(),
             entries: BTreeMap::new(),
             leases: BTreeMap::new(),
+            stops: BTreeMap::new(),
             stuck: Vec::new(),
         }
     }
@@ -97,6 +102,7 @@ struct Told {
 pub(super) struct Effects {
     pub(super) events: Vec<Event>,
     works: Vec<Work>,
+    stops: Vec<Arc<Stop>>,
     grants: Vec<(Granted, LaneGuard)>,
     told: Vec<Told>,
     wake_at: Option<Mono>,
@@ -144,8 +150,27 @@ impl Shared {
         outputs: Option<Outputs>,
     ) {
         self.with_outputs(outputs, |state, now, effects| {
+            state.stops.remove(&batch.id);
             state.scheduler.complete(now, batch.id, outcome);
             effects.events.push(batch.finished(now));
+        });
+    }
+
+    /// Frees the lanes of a batch that ended half-way; its jobs wait again, but those nobody waits for.
+    fn stopped(self: &Arc<Self>, batch: Batch, jobs: &[JobId], inputs: Members) {
+        self.with(|state, now, effects| {
+            state.stops.remove(&batch.id);
+            state.scheduler.complete(now, batch.id, Outcome::Preempted);
+            for (job, back) in jobs.iter().zip(inputs) {
+                let Some(pending) = state.pending.get_mut(job) else { continue };
+                if let Reply::Model { input, answer } = &mut pending.reply {
+                    *input = Some(back);
+                    if answer.is_closed() {
+                        state.scheduler.cancel(now, *job);
+                    }
+                }
+            }
+            effects.events.push(batch.preempted(now));
         });
     }
 
@@ -214,6 +239,7 @@ impl Shared {
                 batch_max: 1,
                 width: 1,
                 batch_wait_max: Duration::ZERO,
+                interruptible: false,
             })
         })
     }
@@ -245,6 +271,8 @@ impl Shared {
             let before = std::mem::replace(&mut state.stuck, stuck.clone()).len();
             effects.events.push(Event::Stuck { at: now, lanes: stuck, before });
         }
+        let stops = state.scheduler.take_preempted().into_iter();
+        effects.stops.extend(stops.filter_map(|id| state.stops.get(&id).cloned()));
         effects.wake_at = state.scheduler.next_wakeup(now);
     }
 
@@ -283,7 +311,7 @@ impl Shared {
             streams,
             why: dispatch.why,
         });
-        let estimate = dispatch.estimate;
+        let (estimate, jobs) = (dispatch.estimate, dispatch.jobs);
         let batch = Batch { id: dispatch.id, class, model, lanes, started: now, estimate };
         if let Some((sender, stream)) = lease {
             let guard = LaneGuard::new(self.clone(), batch, dispatch.model, stream);
@@ -291,18 +319,31 @@ impl Shared {
             return;
         }
         let entry = state.entries.get(&dispatch.model).and_then(Weak::upgrade);
-        effects.works.push(self.work(batch, entry, inputs));
+        let stop = Arc::new(Stop::default());
+        state.stops.insert(dispatch.id, stop.clone());
+        effects.works.push(self.work(batch, jobs, entry, inputs, stop));
     }
 
-    fn work(self: &Arc<Self>, batch: Batch, entry: Option<Arc<Entry>>, inputs: Members) -> Work {
+    fn work(
+        self: &Arc<Self>,
+        batch: Batch,
+        jobs: Vec<JobId>,
+        entry: Option<Arc<Entry>>,
+        inputs: Members,
+        stop: Arc<Stop>,
+    ) -> Work {
         let shared = self.clone();
         let (model, class) = (batch.model.clone(), batch.class);
         let lane = batch.lanes.first().copied().unwrap_or_default();
-        Work::new(lane, model, class, inputs.len(), move || {
+        Work::new(lane, model, class, inputs.len(), stop.clone(), move || {
             // The entry is let go before the answer is out, so that whoever has it may register anew.
-            let (result, is_cold) = match entry {
-                Some(entry) => entry.run(inputs),
-                None => (Err(entry::gone(&batch.model)), true),
+            let ran = match entry {
+                Some(entry) => entry.run(inputs, &stop),
+                None => Ran::Whole(Err(entry::gone(&batch.model)), true),
+            };
+            let (result, is_cold) = match ran {
+                Ran::Whole(result, is_cold) => (result, is_cold),
+                Ran::Stopped(inputs) => return shared.stopped(batch, &jobs, inputs),
             };
             let outcome = match (&result, is_cold) {
                 (Ok(_), false) => Outcome::Done,
@@ -314,9 +355,10 @@ impl Shared {
     }
 
     fn act(self: &Arc<Self>, effects: Effects, outputs: Option<Outputs>) {
-        let Effects { events, works, grants, told, wake_at } = effects;
+        let Effects { events, works, stops, grants, told, wake_at } = effects;
         let has_changed = !(works.is_empty() && grants.is_empty() && told.is_empty());
         // The lanes first: nobody waits longer for anything than they do.
+        stops.iter().for_each(|stop| stop.ask());
         works.into_iter().for_each(|work| self.device.launch(work));
         if let Some(at) = wake_at {
             self.device.wake_at(at, Wake(Arc::downgrade(self)));

@@ -64,7 +64,10 @@ impl Device for SimulatedDevice {
     fn launch(&self, work: Work) {
         let cost = (self.script)(&work.model, work.batch, self.clock.now());
         self.runtime.spawn(async move {
-            sleep(cost).await;
+            tokio::select! {
+                () = sleep(cost) => {}
+                () = work.stop.asked() => {}
+            }
             work.run();
         });
     }

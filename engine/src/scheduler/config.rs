@@ -25,6 +25,9 @@ pub struct SchedulerConfig {
     /// all but one at most, except work without deadline while no text is runnable. Which lane that is may
     /// change, since text keeps the lane it has.
     pub text_lane: bool,
+    /// Whether text that is due takes the lane of a batch under way, where the model can be interrupted. The batch
+    /// waits again, each of its jobs at most twice; batches started by a share or for their age are left alone.
+    pub preempt: bool,
     /// Longest piece, by predicted cost, that another class may run on text's lane.
     pub foreign_piece_max: Duration,
     /// A batch grows no longer than this by predicted cost; a single job may be longer.
@@ -49,6 +52,7 @@ impl SchedulerConfig {
             order: CLASSES.to_vec(),
             shares: BTreeMap::from([(Class::Vision, 0.25), (Class::Audio, 0.15)]),
             text_lane: true,
+            preempt: true,
             foreign_piece_max: Duration::from_millis(30),
             batch_piece_max: Duration::from_millis(60),
             queue_max: 64,

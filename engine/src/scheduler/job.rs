@@ -33,6 +33,8 @@ pub struct ModelSpec {
     pub width: usize,
     /// How long a batch may wait for more members while some lane is busy. Zero: never.
     pub batch_wait_max: Duration,
+    /// Whether its batches can be ended half-way.
+    pub interruptible: bool,
 }
 
 /// A job to take in.
@@ -104,6 +106,8 @@ pub enum Outcome {
     DoneCold,
     /// Not answered.
     Failed,
+    /// Ended half-way, as [`Scheduler::take_preempted`] asked: its jobs wait again.
+    Preempted,
 }
 
 /// The ways a job ends; [`JobEnd`](crate::JobEnd) without the answer.

@@ -28,6 +28,8 @@ pub struct Counts {
     pub running: u64,
     /// Never taken in, because the queue was full: not among `submitted`, the submitter keeps them.
     pub refused: u64,
+    /// Runs ended half-way for text. Their jobs waited again and are counted where they ended.
+    pub preempted: u64,
 }
 
 impl Counts {
@@ -64,6 +66,7 @@ impl Counts {
         self.queued += other.queued;
         self.running += other.running;
         self.refused += other.refused;
+        self.preempted += other.preempted;
     }
 }
 

@@ -14,6 +14,11 @@
 //! text waits for no more than a short piece. Work without deadline may take that lane, too, while no text is
 //! runnable. Batches grow while lanes are busy; a free lane takes what there is.
 //!
+//! # Preemption
+//! When text with a deadline waits and no lane is free for it, the batch with the most left to do is ended
+//! half-way, if its model can be and it was started in the order of classes. What it had computed is lost; its
+//! jobs wait again, and a job is interrupted twice at most.
+//!
 //! # Bounded wait
 //! A job with a deadline has ended by its deadline, or is running. A job of one lane without a deadline, with
 //! k older such jobs in its class, starts within (k + 1) × (`wait_max` + 4 × the longest piece), four being
@@ -27,6 +32,7 @@ mod config;
 mod job;
 mod ledger;
 mod pick;
+mod preempt;
 mod queue;
 mod share;
 mod streams;
@@ -67,6 +73,10 @@ struct Job {
     predicted: Option<Duration>,
     /// Runs although it may be late, alone, to learn the cost.
     probe: bool,
+    /// Runs of it that were ended half-way.
+    preempted: u8,
+    /// Set when it starts: when its stream had been served before.
+    served_before: u64,
 }
 
 #[derive(Debug)]
@@ -83,7 +93,7 @@ struct ClassState {
 #[derive(Debug)]
 struct Running {
     model: usize,
-    members: Vec<(JobId, Mono, Option<Mono>)>,
+    members: Vec<(JobId, Job)>,
     batch: usize,
     lanes: Vec<usize>,
     started: Mono,
@@ -91,6 +101,9 @@ struct Running {
     predicted: Option<Duration>,
     /// Not text, longer than a short piece, and not exempt: counts towards the lanes text may have to wait for.
     is_long: bool,
+    why: Why,
+    /// To be ended half-way.
+    is_preempted: bool,
     stuck: bool,
 }
 
@@ -107,6 +120,7 @@ pub struct Scheduler {
     /// Who holds each lane.
     lanes: Vec<Option<DispatchId>>,
     ended: Vec<Ended>,
+    preempted: Vec<DispatchId>,
     jobs_seen: u64,
     dispatches_seen: u64,
     last: Mono,
@@ -136,6 +150,7 @@ impl Scheduler {
             streams: Streams::default(),
             running: BTreeMap::new(),
             ended: Vec::new(),
+            preempted: Vec::new(),
             jobs_seen: 0,
             dispatches_seen: 0,
             last: Mono::default(),
@@ -201,16 +216,17 @@ impl Scheduler {
         let stream = self.streams.enter(&stream);
         let rank = Rank::new(priority, deadline, id);
         let probe = admission == Admission::Probe;
-        let model = &mut self.models[index];
-        model.queue.push(stream, self.streams.served(stream, model.rank), rank);
-        model.counts.queued += 1;
-        let class = &mut self.classes[model.rank];
-        class.queued += 1;
-        if deadline.is_none() {
-            class.undated.insert(id);
-        }
-        let job = Job { model: index, stream, rank, submitted: now, predicted, probe };
-        self.jobs.insert(id, job);
+        let job = Job {
+            model: index,
+            stream,
+            rank,
+            submitted: now,
+            predicted,
+            probe,
+            preempted: 0,
+            served_before: 0,
+        };
+        self.enqueue(id, job);
         SubmitOutcome::Queued(id)
     }
 
@@ -224,10 +240,17 @@ impl Scheduler {
         while let Some(dispatch) = self.pick(now) {
             dispatches.push(dispatch);
         }
+        self.preempt(now);
         dispatches
     }
 
-    /// Frees a batch's lanes and ends its members. False if no such batch runs.
+    /// The batches that were chosen since the last call to be ended half-way. One that can't be ended is
+    /// completed as usual.
+    pub fn take_preempted(&mut self) -> Vec<DispatchId> {
+        std::mem::take(&mut self.preempted)
+    }
+
+    /// Frees a batch's lanes and ends its members, or lets them wait again. False if no such batch runs.
     pub fn complete(&mut self, now: Mono, id: DispatchId, outcome: Outcome) -> bool {
         let now = self.advance(now);
         let Some(running) = self.running.remove(&id) else { return false };
@@ -240,6 +263,10 @@ impl Scheduler {
         }
         let model = &mut self.models[running.model];
         self.classes[model.rank].lanes_held -= running.lanes.len() as u64;
+        if outcome == Outcome::Preempted {
+            self.wait_again(running);
+            return true;
+        }
         if outcome == Outcome::Done {
             model.cost.record(now, running.batch, compute, running.estimate, running.predicted);
         }
@@ -248,7 +275,7 @@ impl Scheduler {
             _ if deadline.is_some_and(|d| now > d) => End::Late,
             _ => End::Done,
         };
-        self.end_members(&running, compute, ends);
+        self.end_members(running.model, &running.members, running.started, compute, ends);
         true
     }
 
@@ -371,8 +398,9 @@ impl Scheduler {
         for id in stuck {
             let Some(mut running) = self.running.remove(&id) else { continue };
             self.classes[self.models[running.model].rank].lanes_held -= running.lanes.len() as u64;
-            self.end_members(&running, now.since(running.started), |_| End::Failed);
-            running.members.clear();
+            let members = std::mem::take(&mut running.members);
+            let compute = now.since(running.started);
+            self.end_members(running.model, &members, running.started, compute, |_| End::Failed);
             running.stuck = true;
             self.running.insert(id, running);
         }
@@ -380,28 +408,32 @@ impl Scheduler {
 
     fn end_members(
         &mut self,
-        running: &Running,
+        model: usize,
+        members: &[(JobId, Job)],
+        started: Mono,
         compute: Duration,
         end: impl Fn(Option<Mono>) -> End,
     ) {
-        let counts = &mut self.models[running.model].counts;
-        for (job, submitted, deadline) in &running.members {
-            let end = end(*deadline);
+        for (id, job) in members {
+            let end = end(job.rank.deadline());
+            let counts = &mut self.models[model].counts;
             counts.running -= 1;
             counts.count(end);
+            self.streams.leave(job.stream);
             self.ended.push(Ended {
-                job: *job,
-                model: ModelKey(running.model as u32),
+                job: *id,
+                model: ModelKey(model as u32),
                 end,
-                queue: running.started.since(*submitted),
+                queue: started.since(job.submitted),
                 compute,
-                batch: running.batch as u32,
+                batch: members.len() as u32,
             });
         }
     }
 
     fn end_queued(&mut self, now: Mono, id: JobId, end: End) -> bool {
         let Some(job) = self.unqueue(id) else { return false };
+        self.streams.leave(job.stream);
         self.models[job.model].counts.count(end);
         self.ended.push(Ended {
             job: id,
@@ -414,6 +446,19 @@ impl Scheduler {
         true
     }
 
+    /// Puts a job into every index of waiting jobs.
+    fn enqueue(&mut self, id: JobId, job: Job) {
+        let model = &mut self.models[job.model];
+        model.queue.push(job.stream, self.streams.served(job.stream, model.rank), job.rank);
+        model.counts.queued += 1;
+        let class = &mut self.classes[model.rank];
+        class.queued += 1;
+        if job.rank.deadline().is_none() {
+            class.undated.insert(id);
+        }
+        self.jobs.insert(id, job);
+    }
+
     /// Takes a job out of every index of waiting jobs.
     fn unqueue(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
@@ -423,7 +468,6 @@ impl Scheduler {
         let class = &mut self.classes[model.rank];
         class.queued -= 1;
         class.undated.remove(&id);
-        self.streams.leave(job.stream);
         Some(job)
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use media::Mono;
 
+use super::queue::StreamIndex;
 use super::{
     Admission, Dispatch, DispatchId, End, Job, JobId, ModelKey, ModelState, Running, Scheduler, Why,
 };
@@ -76,7 +77,7 @@ impl Scheduler {
         (closes > now).then_some(closes)
     }
 
-    fn is_ready(&self, model: &ModelState, now: Mono) -> bool {
+    pub(super) fn is_ready(&self, model: &ModelState, now: Mono) -> bool {
         !model.queue.is_empty() && self.closes(model, now).is_none()
     }
 
@@ -219,8 +220,9 @@ impl Scheduler {
         if let Some(leader) = self.take(plan.leader) {
             index = leader.model;
             predicted = leader.predicted;
-            members.push((plan.leader, leader.submitted, leader.rank.deadline()));
-            if !alone && !leader.probe && predicted.is_none() {
+            let is_alone = alone || leader.probe || predicted.is_some();
+            members.push((plan.leader, leader));
+            if !is_alone {
                 self.fill(now, index, &plan, &mut members);
             }
         }
@@ -234,7 +236,7 @@ impl Scheduler {
         for lane in &plan.lanes {
             self.lanes[*lane] = Some(id);
         }
-        let jobs = members.iter().map(|(job, ..)| *job).collect();
+        let jobs = members.iter().map(|(job, _)| *job).collect();
         let lanes = plan.lanes.clone();
         let running = Running {
             model: index,
@@ -245,6 +247,8 @@ impl Scheduler {
             estimate,
             predicted,
             is_long,
+            why,
+            is_preempted: false,
             stuck: false,
         };
         self.running.insert(id, running);
@@ -253,14 +257,8 @@ impl Scheduler {
 
     /// Adds members as long as the batch stays short enough and in time for each of them. A model whose
     /// cost is unknown is tried with a single job first.
-    fn fill(
-        &mut self,
-        now: Mono,
-        index: usize,
-        plan: &Plan,
-        members: &mut Vec<(JobId, Mono, Option<Mono>)>,
-    ) {
-        let mut due_first = members.first().and_then(|(_, _, deadline)| *deadline);
+    fn fill(&mut self, now: Mono, index: usize, plan: &Plan, members: &mut Vec<(JobId, Job)>) {
+        let mut due_first = members.first().and_then(|(_, job)| job.rank.deadline());
         while members.len() < self.models[index].spec.batch_max {
             let model = &self.models[index];
             let Some(cost) = model.cost.p90(now, members.len() + 1) else { return };
@@ -279,18 +277,25 @@ impl Scheduler {
                 return;
             }
             let Some(job) = self.take(next.job) else { return };
-            members.push((next.job, job.submitted, deadline));
+            members.push((next.job, job));
         }
     }
 
     /// Takes a job out to run it: its stream has been served.
     fn take(&mut self, id: JobId) -> Option<Job> {
         let (stream, rank) = self.jobs.get(&id).map(|j| (j.stream, self.models[j.model].rank))?;
+        let served_before = self.streams.served(stream, rank);
         let served = self.streams.serve(stream, rank);
+        self.order_stream(stream, rank, served);
+        let job = self.unqueue(id)?;
+        Some(Job { served_before, ..job })
+    }
+
+    /// Gives the stream its place among those equal to it.
+    pub(super) fn order_stream(&mut self, stream: StreamIndex, rank: usize, served: u64) {
         for i in 0..self.classes[rank].models.len() {
             let model = self.classes[rank].models[i];
             self.models[model].queue.served(stream, served);
         }
-        self.unqueue(id)
     }
 }

@@ -78,6 +78,11 @@ impl ModelQueue {
         self.ages.len()
     }
 
+    /// Jobs with a deadline.
+    pub(super) fn len_dated(&self) -> usize {
+        self.deadlines.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ages.is_empty()
     }

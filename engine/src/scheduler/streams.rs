@@ -9,13 +9,14 @@ use media::StreamId;
 
 use super::queue::StreamIndex;
 
-/// Streams remembered; streams with queued work are always remembered.
+/// Streams remembered; streams with work are always remembered.
 const STREAMS_MAX: usize = 4_096;
 
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
-    queued: usize,
+    /// Jobs that wait or run.
+    jobs: usize,
     /// Per class rank, a number that grows with each service.
     served: [u64; 4],
 }
@@ -29,7 +30,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// The stream's number, and one more job of it queued.
+    /// The stream's number, and one more job of it.
     pub(super) fn enter(&mut self, id: &StreamId) -> StreamIndex {
         let index = match self.index.get(id) {
             Some(index) => *index,
@@ -37,7 +38,7 @@ impl Streams {
         };
         if let Some(stream) = self.slots.get_mut(index as usize) {
             self.idle.remove(&(latest(stream), index));
-            stream.queued += 1;
+            stream.jobs += 1;
         }
         index
     }
@@ -47,11 +48,11 @@ impl Streams {
         self.index.get(id).copied()
     }
 
-    /// One job of the stream left the queue.
+    /// One job of the stream ended.
     pub(super) fn leave(&mut self, index: StreamIndex) {
         let Some(stream) = self.slots.get_mut(index as usize) else { return };
-        stream.queued = stream.queued.saturating_sub(1);
-        if stream.queued == 0 {
+        stream.jobs = stream.jobs.saturating_sub(1);
+        if stream.jobs == 0 {
             self.idle.insert((latest(stream), index));
         }
     }
@@ -61,7 +62,7 @@ impl Streams {
         self.slots.get(index as usize).map_or(0, |s| s.served[rank])
     }
 
-    /// The stream, still counted as queued, is served now.
+    /// The stream, still counted as having work, is served now.
     pub(super) fn serve(&mut self, index: StreamIndex, rank: usize) -> u64 {
         self.services += 1;
         if let Some(stream) = self.slots.get_mut(index as usize) {
@@ -70,8 +71,15 @@ impl Streams {
         self.services
     }
 
+    /// Takes a service back: the stream stands where it stood before. It has work.
+    pub(super) fn take_back(&mut self, index: StreamIndex, rank: usize, served: u64) {
+        if let Some(stream) = self.slots.get_mut(index as usize) {
+            stream.served[rank] = served;
+        }
+    }
+
     fn learn(&mut self, id: &StreamId) -> StreamIndex {
-        let fresh = Stream { id: id.clone(), queued: 0, served: [0; 4] };
+        let fresh = Stream { id: id.clone(), jobs: 0, served: [0; 4] };
         let oldest = if self.slots.len() >= STREAMS_MAX { self.idle.pop_first() } else { None };
         let index = match oldest {
             Some((_, index)) => {

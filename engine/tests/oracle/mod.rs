@@ -26,6 +26,12 @@ pub(crate) const MODELS: [(Class, u64, usize); 6] = [
     (Class::Text, 25, 3),
 ];
 
+/// Models whose batches can be ended half-way.
+const INTERRUPTIBLE: [usize; 2] = [2, 4];
+/// What the scheduler promises: interruptions of one job, and what must be left of a batch that is ended.
+const PREEMPTED_MAX: u64 = 2;
+const LEFT_MIN: Duration = Duration::from_millis(3);
+
 /// One submission of a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
@@ -50,6 +56,8 @@ struct Job {
     priority: i32,
     deadline: Option<Mono>,
     submitted: Mono,
+    preempted: u64,
+    served_before: u64,
 }
 
 /// A class between two events.
@@ -71,6 +79,7 @@ struct Oracle {
     jobs: BTreeMap<JobId, Job>,
     ended: BTreeSet<JobId>,
     stuck: BTreeSet<DispatchId>,
+    leaving: BTreeSet<DispatchId>,
     long: BTreeSet<DispatchId>,
     served: BTreeMap<(Class, u8), u64>,
     services: u64,
@@ -92,6 +101,7 @@ pub(crate) fn run(config: SchedulerConfig, loads: &[Load], seed: u64) -> Run {
             batch_max: *batch_max,
             width: 1,
             batch_wait_max: Duration::ZERO,
+            interruptible: INTERRUPTIBLE.contains(&index),
         })
     };
     let keys = MODELS.iter().enumerate().map(add).collect();
@@ -105,6 +115,7 @@ pub(crate) fn run(config: SchedulerConfig, loads: &[Load], seed: u64) -> Run {
         jobs: BTreeMap::new(),
         ended: BTreeSet::new(),
         stuck: BTreeSet::new(),
+        leaving: BTreeSet::new(),
         long: BTreeSet::new(),
         served: BTreeMap::new(),
         services: 0,
@@ -205,7 +216,16 @@ impl Oracle {
             SubmitOutcome::Queued(id) => {
                 counts.submitted += 1;
                 let Load { model, stream, priority, .. } = *load;
-                let job = Job { model, stream, priority, deadline, submitted: self.now };
+                let submitted = self.now;
+                let job = Job {
+                    model,
+                    stream,
+                    priority,
+                    deadline,
+                    submitted,
+                    preempted: 0,
+                    served_before: 0,
+                };
                 assert!(self.jobs.insert(id, job.clone()).is_none(), "a job number given twice");
                 self.queued.insert(id, job);
             }
@@ -233,13 +253,29 @@ impl Oracle {
 
     fn complete(&mut self, id: DispatchId) {
         let (_, dispatch, model) = self.running.remove(&id).unwrap();
-        let outcome = if self.random(20) == 0 { Outcome::Failed } else { Outcome::Done };
+        let outcome = match self.random(20) {
+            // Most that are to end half-way do; the others were through before.
+            1.. if self.leaving.remove(&id) => Outcome::Preempted,
+            0 => Outcome::Failed,
+            _ => Outcome::Done,
+        };
+        self.leaving.remove(&id);
         assert!(self.scheduler.complete(self.now, id, outcome));
         assert!(!self.scheduler.complete(self.now, id, outcome), "completed twice");
         if self.stuck.remove(&id) {
             return self.note_ends(&[]);
         }
         self.counts[model].running -= dispatch.jobs.len() as u64;
+        if outcome == Outcome::Preempted {
+            self.counts[model].preempted += 1;
+            for id in dispatch.jobs.into_iter().rev() {
+                let job = self.jobs.get_mut(&id).unwrap();
+                job.preempted += 1;
+                self.served.insert((MODELS[model].0, job.stream), job.served_before);
+                self.queued.insert(id, job.clone());
+            }
+            return self.note_ends(&[]);
+        }
         self.note_ends(&dispatch.jobs);
     }
 
@@ -283,7 +319,40 @@ impl Oracle {
         for dispatch in dispatches {
             self.check_start(&dispatch);
         }
+        for id in self.scheduler.take_preempted() {
+            assert!(self.due_text_needs_a_lane(), "a batch ended for nobody");
+            assert!(self.may_be_ended(id), "{id:?} may not be ended");
+            self.leaving.insert(id);
+            let soon = self.now + Duration::from_micros(self.random(2_000));
+            let end = &mut self.running.get_mut(&id).unwrap().0;
+            *end = soon.min(*end);
+            *self.seen.entry("Preempted".to_owned()).or_default() += 1;
+        }
+        let left = self.running.keys().find(|id| self.may_be_ended(**id));
+        assert!(!self.due_text_needs_a_lane() || left.is_none(), "text waits for {left:?}");
         self.check_rest();
+    }
+
+    fn due_text_needs_a_lane(&self) -> bool {
+        let batches = |(model, (class, _, batch_max)): (usize, &(Class, u64, usize))| {
+            let dated = |job: &&Job| job.model == model && job.deadline.is_some();
+            let dated = self.queued.values().filter(dated).count();
+            if *class == Class::Text { dated.div_ceil(*batch_max) } else { 0 }
+        };
+        let wanted: usize = MODELS.iter().enumerate().map(batches).sum();
+        wanted > self.free().len() + self.leaving.difference(&self.stuck).count()
+    }
+
+    fn may_be_ended(&self, id: DispatchId) -> bool {
+        let (_, dispatch, model) = &self.running[&id];
+        let started = self.dispatches.iter().find(|(_, d)| d.id == id).unwrap().0;
+        let left = dispatch.estimate.map(|e| e.saturating_sub(self.now.since(started)));
+        INTERRUPTIBLE.contains(model)
+            && dispatch.why == Why::Order
+            && left.is_some_and(|left| left >= LEFT_MIN)
+            && !self.leaving.contains(&id)
+            && !self.stuck.contains(&id)
+            && dispatch.jobs.iter().all(|job| self.jobs[job].preempted < PREEMPTED_MAX)
     }
 
     fn key(&self, id: JobId, job: &Job) -> (usize, i32, u64, u64, JobId) {
@@ -385,7 +454,8 @@ impl Oracle {
                 );
             }
             self.services += 1;
-            self.served.insert((class, job.stream), self.services);
+            let before = self.served.insert((class, job.stream), self.services);
+            self.jobs.get_mut(id).unwrap().served_before = before.unwrap_or(0);
             self.queued.remove(id);
         }
         let members = dispatch.jobs.len() as u64;

@@ -218,7 +218,7 @@ fn a_pull_that_was_killed_half_way_leaves_no_file_and_no_lock() {
     let begun = place.path("packages/begun");
     while !begun.exists() {
         assert!(child.try_wait().unwrap().is_none(), "the child never got there");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     child.kill().unwrap();
     child.wait().unwrap();

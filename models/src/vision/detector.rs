@@ -12,7 +12,7 @@ use super::coco;
 use super::net::{Answer, Net};
 use super::nms::{Candidate, suppress};
 use super::picture::{Area, Colours, Normal, Scaler};
-use crate::model::{Model, ModelError};
+use crate::model::{Interrupt, Model, ModelError};
 use crate::runtime::Runtime;
 
 /// Files that a catalogue folder may hold, with the name they are catalogued under and their sides.
@@ -75,6 +75,10 @@ impl Model for Detector {
     /// One thread computes a batch no faster than its members one by one; two of the small network make a piece of 30 ms.
     fn batch_max(&self) -> usize {
         if self.side > 300 { 1 } else { 2 }
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.net.interrupt())
     }
 
     fn run(&mut self, batch: &[Frame]) -> Result<Vec<Vec<Detection>>, ModelError> {

@@ -1,17 +1,42 @@
 //! One ONNX session with one picture input: runs it and hands out checked answers.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
+use ort::session::{RunOptions, Session};
 use ort::value::TensorRef;
 
-use crate::model::ModelError;
+use crate::model::{Interrupt, ModelError};
 use crate::runtime::{Provider, Runtime};
 
 pub(super) struct Net {
     name: String,
     session: Session,
+    halt: Arc<Halt>,
+}
+
+/// Ends a forward pass between two of its operators.
+struct Halt {
+    options: RunOptions,
+    is_asked: AtomicBool,
+}
+
+impl Interrupt for Halt {
+    fn stop(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        if let Err(error) = self.options.terminate() {
+            tracing::warn!(%error, "a forward pass goes on although it is to end");
+        }
+    }
+
+    fn reset(&self) {
+        self.is_asked.store(false, Ordering::Release);
+        if let Err(error) = self.options.unterminate() {
+            tracing::warn!(%error, "forward passes stay interrupted");
+        }
+    }
 }
 
 /// One output: shape and finite values.
@@ -55,7 +80,14 @@ impl Net {
                 ),
             });
         }
-        Ok(Net { name: name.to_owned(), session })
+        let options = RunOptions::new()
+            .map_err(|e| ModelError::Load { name: name.to_owned(), detail: e.to_string() })?;
+        let halt = Arc::new(Halt { options, is_asked: AtomicBool::new(false) });
+        Ok(Net { name: name.to_owned(), session, halt })
+    }
+
+    pub(super) fn interrupt(&self) -> Arc<dyn Interrupt> {
+        self.halt.clone()
     }
 
     pub(super) fn name(&self) -> &str {
@@ -69,10 +101,17 @@ impl Net {
         values: &[f32],
         read: impl FnOnce(&[Answer]) -> Result<R, ModelError>,
     ) -> Result<R, ModelError> {
-        let Net { name, session } = self;
+        let Net { name, session, halt } = self;
         let failed = |e: ort::Error| ModelError::Run { name: name.clone(), detail: e.to_string() };
         let input = TensorRef::from_array_view((shape, values)).map_err(failed)?;
-        let outputs = session.run(ort::inputs![input]).map_err(failed)?;
+        let outputs = session.run_with_options(ort::inputs![input], &halt.options);
+        let outputs = outputs.map_err(|e| {
+            if halt.is_asked.load(Ordering::Acquire) {
+                ModelError::Interrupted { name: name.clone() }
+            } else {
+                failed(e)
+            }
+        })?;
         let mut answers = Vec::new();
         for index in 0..outputs.len() {
             let (shape, values) = outputs[index].try_extract_tensor::<f32>().map_err(failed)?;
@@ -132,6 +171,10 @@ mod tests {
             Ok(a[0].values.to_vec())
         });
         assert_eq!(fits, Ok(vec![0.0, 0.0]));
+        net.interrupt().stop();
+        let stopped = net.run([1, 1, 1, 2], &[1.0, 1.0], |_| Ok(()));
+        assert_eq!(stopped, Err(ModelError::Interrupted { name: "logarithm".into() }));
+        net.interrupt().reset();
         let other = net.run([1, 1, 1, 2], &[1.0, 1.0], |a| a[0].expect(&[1, 2])).unwrap_err();
         assert_eq!(
             other.to_string(),

@@ -3,12 +3,13 @@
 //! Frames are not sent through JPEG first, as the original's input was: scores differ by a few hundredths.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use media::Frame;
 
 use super::net::Net;
 use super::picture::{Area, Colours, Normal, Scaler};
-use crate::model::{Model, ModelError};
+use crate::model::{Interrupt, Model, ModelError};
 use crate::runtime::Runtime;
 
 const SIDE: u32 = 224;
@@ -48,6 +49,10 @@ impl Model for Safety {
     /// One thread computes a batch no faster than its members one by one; two would be too long a piece.
     fn batch_max(&self) -> usize {
         1
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.net.interrupt())
     }
 
     fn run(&mut self, batch: &[Frame]) -> Result<Vec<f32>, ModelError> {

@@ -9,7 +9,7 @@ use media::{Frame, Scored};
 
 use super::net::Net;
 use super::picture::{Area, Colours, Normal, Scaler};
-use crate::model::{Model, ModelError};
+use crate::model::{Interrupt, Model, ModelError};
 use crate::runtime::Runtime;
 
 const SIDE: u32 = 224;
@@ -65,6 +65,10 @@ impl Model for SceneClassifier {
     /// One thread computes a batch no faster than its members one by one; three make a piece of 30 ms.
     fn batch_max(&self) -> usize {
         3
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.net.interrupt())
     }
 
     fn run(&mut self, batch: &[Frame]) -> Result<Vec<Vec<Scored>>, ModelError> {

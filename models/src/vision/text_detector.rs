@@ -4,13 +4,14 @@
 //! The network is trained to mark the core of a line, so a rectangle is grown back ("unclipped").
 
 use std::path::Path;
+use std::sync::Arc;
 
 use media::{Frame, Rect};
 use ort::session::builder::GraphOptimizationLevel;
 
 use super::net::Net;
 use super::picture::{Area, Colours, Normal, Scaler};
-use crate::model::{Model, ModelError};
+use crate::model::{Interrupt, Model, ModelError};
 use crate::runtime::Runtime;
 
 /// Pixels above belong to text.
@@ -101,6 +102,10 @@ impl Model for TextDetector {
     /// One thread computes a batch no faster than its members one by one; one is a long piece already.
     fn batch_max(&self) -> usize {
         1
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.net.interrupt())
     }
 
     fn run(&mut self, batch: &[Frame]) -> Result<Vec<Vec<TextArea>>, ModelError> {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use media::{Frame, Rect};
 
 use super::net::{Answer, Net};
 use super::picture::{Area, Colours, Normal, Scaler};
-use crate::model::{Model, ModelError};
+use crate::model::{Interrupt, Model, ModelError};
 use crate::runtime::Runtime;
 
 const NAME: &str = "ppocr-v5";
@@ -93,6 +94,10 @@ impl Model for TextRecognizer {
     /// One thread computes a batch no faster than its members one by one; lines of one width gain nothing, others pay for padding.
     fn batch_max(&self) -> usize {
         1
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(self.net.interrupt())
     }
 
     fn run(&mut self, batch: &[TextCrop]) -> Result<Vec<ReadText>, ModelError> {
