@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::plan::StreamPlan;
 use crate::port::{Mark, Packet, Payload};
 use crate::stage::{Next, StageIo, StageLogic, upstream};
-use crate::text::{AskedText, TextSpec};
+use crate::text::{AskedText, Meaning, TextSpec};
 
 use super::{Kind, PortType, Settings, parse, schema_of};
 
@@ -253,19 +253,12 @@ impl UnderstandLogic {
         let newest = pieces.iter().map(|piece| piece.pts).max().unwrap_or(mark.span.start);
         let started = io.clock.now();
         let ticket = io.ticket(mark.deadline);
+        let queue;
         let answer = self.model.meaning(ticket, inputs.clone(), self.spec.clone()).await;
         match answer {
-            Ok(meaning) => {
-                *timing = Some(Timing {
-                    stage: io.seat.stage.clone(),
-                    queue_ms: rounded(meaning.queue),
-                    compute_ms: rounded(
-                        io.clock.now().since(started).saturating_sub(meaning.queue),
-                    ),
-                    batch: 1,
-                });
-                let parts =
-                    Parts { category: meaning.category, flags: meaning.flags, ..Parts::default() };
+            Ok(Meaning { category, flags, queue: waited }) => {
+                queue = waited;
+                let parts = Parts { category, flags, ..Parts::default() };
                 self.answer = Some((newest, self.model.assemble(&inputs, &self.spec, parts)));
             }
             Err(reason) => {
@@ -280,6 +273,13 @@ impl UnderstandLogic {
             self.summary_due = Some(newest);
             self.summarise(io).await;
         }
+        // With the summary, where it was waited for.
+        *timing = Some(Timing {
+            stage: io.seat.stage.clone(),
+            queue_ms: rounded(queue),
+            compute_ms: rounded(io.clock.now().since(started).saturating_sub(queue)),
+            batch: 1,
+        });
         Ok(())
     }
 
