@@ -1,6 +1,6 @@
 //! The models that a graph needs, loaded once and shared by all streams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,6 +60,26 @@ const SCENES_TOP: usize = 20;
 const VOICE_ACTIVITY: &str = "silero-vad-v6";
 
 impl ModelSet {
+    /// Catalogue names of the weights that [`ModelSet::load`] will want.
+    pub fn weights(graph: &GraphPlan) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for stage in &graph.stages {
+            let name = match &stage.settings {
+                Settings::Detect(s) => &s.model,
+                Settings::Scene(s) => &s.model,
+                Settings::Safety(s) => &s.model,
+                Settings::Ocr(s) => &s.model,
+                Settings::Transcribe(s) => {
+                    names.insert(VOICE_ACTIVITY.to_owned());
+                    &s.model
+                }
+                _ => continue,
+            };
+            names.insert(name.clone());
+        }
+        names
+    }
+
     /// Loads what `graph` names. `texts` are the language models by the name its stages use.
     ///
     /// # Errors

@@ -201,7 +201,12 @@ fn print(text: &str) -> ExitCode {
 
 fn in_runtime(future: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(future),
+        Ok(runtime) => {
+            let code = runtime.block_on(future);
+            // Weights that are still being read when a signal comes are not waited for.
+            runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+            code
+        }
         Err(error) => fail(&format!("no threads to be had: {error}"), 1),
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! One rule: everything that was started here is stopped here, in the opposite order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub enum RunEnd {
 
 /// Time that a stop may take before what is left is cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+const RUNTIME: &str = "onnxruntime";
+const EMBEDDER: &str = "minilm-l6-v2";
 
 /// The parts of a running pipeline that outlive its streams.
 pub struct Rooms {
@@ -71,8 +74,13 @@ impl Rooms {
     /// # Errors
     /// One sentence: what can't be had, and what to do.
     pub async fn open(plan: &Plan) -> Result<Self, String> {
-        let Rooms { clock, compute, opener, metrics, .. } = Self::unfurnished(&plan.compute)?;
         let catalogue = Arc::new(Catalogue::builtin());
+        let all_there = {
+            let (catalogue, names) = (catalogue.clone(), weights_of(plan));
+            move || all_there(&catalogue, &names)
+        };
+        tokio::task::spawn_blocking(all_there).await.map_err(|e| e.to_string())??;
+        let Rooms { clock, compute, opener, metrics, .. } = Self::unfurnished(&plan.compute)?;
         let library = {
             let catalogue = catalogue.clone();
             tokio::task::spawn_blocking(move || library(&catalogue))
@@ -182,8 +190,41 @@ fn compute_config(plan: &ComputePlan) -> ComputeConfig {
     config
 }
 
+/// Catalogue names of all that the plan will load.
+fn weights_of(plan: &Plan) -> BTreeSet<String> {
+    let mut names = ModelSet::weights(&plan.graph);
+    names.insert(RUNTIME.to_owned());
+    names.extend(wants_embedder(plan).then(|| EMBEDDER.to_owned()));
+    for model in text_models(plan).into_values() {
+        for BackendPlan::Embedded { model } in model.backends {
+            names.extend((!model.ends_with(".gguf")).then_some(model));
+        }
+    }
+    names
+}
+
+/// Everything that is not in the cache, or not as it should be, is named at once.
+fn all_there(catalogue: &Catalogue, names: &BTreeSet<String>) -> Result<(), String> {
+    let errors: Vec<(&str, String)> = names
+        .iter()
+        .filter_map(|name| Some((name.as_str(), catalogue.dir(name).err()?.to_string())))
+        .collect();
+    match &errors[..] {
+        [] => Ok(()),
+        [(_, error)] => Err(error.clone()),
+        many => {
+            let names: Vec<&str> = many.iter().map(|(name, _)| *name).collect();
+            let names = names.join(", ");
+            Err(format!(
+                "weights are missing or damaged ({names}): run `pipeline models pull`, and `pipeline models \
+                 verify` for details"
+            ))
+        }
+    }
+}
+
 fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
-    let runtime = catalogue.dir("onnxruntime").map_err(|e| e.to_string())?;
+    let runtime = catalogue.dir(RUNTIME).map_err(|e| e.to_string())?;
     let runtime = Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
     let catalogue = catalogue.clone();
     Ok(Arc::new(Library { runtime, dir: Box::new(move |name| catalogue.dir(name)) }))
@@ -231,14 +272,20 @@ fn weights(catalogue: &Catalogue, model: &str) -> Result<(String, PathBuf), Stri
     Ok((model.to_owned(), dir.join(&file.name)))
 }
 
-/// What was started for a run.
-pub struct Running {
-    /// The actors.
-    pub system: System,
+/// What others see of a run; there before anything is loaded.
+#[derive(Clone)]
+pub struct Front {
     /// Where results are published.
     pub hub: Hub,
     /// What is known of every stream.
     pub board: Arc<Board>,
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        let run: Arc<str> = Arc::from(uuid::Uuid::now_v7().to_string());
+        Front { hub: Hub::new(run), board: Arc::default() }
+    }
 }
 
 /// Starts the actors over `rooms`; streams are added afterwards.
@@ -249,29 +296,26 @@ pub async fn start(
     graph: GraphPlan,
     rooms: Rooms,
     sink: Option<Arc<dyn ResultSink>>,
-) -> Result<Running, String> {
+    front: &Front,
+) -> Result<System, String> {
     let rules = graph.fuse_settings().map(|fuse| fuse.alerts.clone()).unwrap_or_default();
     let alerts = Alerts::compile(&rules)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let taxonomy = Taxonomy::builtin().map_err(|e| e.to_string())?;
-    let run: Arc<str> = Arc::from(uuid::Uuid::now_v7().to_string());
-    let hub = Hub::new(run);
-    let board = Arc::new(Board::default());
     let files_at_once = rooms.compute.stats().lanes + 1;
     let deps = Deps {
         clock: rooms.clock,
         opener: rooms.opener,
         compute: rooms.compute,
         models: rooms.models,
-        hub: hub.clone(),
+        hub: front.hub.clone(),
         sink,
-        board: board.clone(),
+        board: front.board.clone(),
         taxonomy: Arc::new(taxonomy),
         alerts: Arc::new(alerts),
         files_at_once,
     };
-    let system = System::start(graph, deps).await.map_err(|e| e.to_string())?;
-    Ok(Running { system, hub, board })
+    System::start(graph, deps).await.map_err(|e| e.to_string())
 }
 
 /// Runs until the inputs end or a signal comes.
@@ -283,21 +327,34 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     for note in &notes {
         tracing::info!("{note}");
     }
-    let rooms = Rooms::open(&plan).await?;
-    rooms.ready(Duration::from_secs(60)).await;
-    let (compute, metrics) = (rooms.compute.clone(), rooms.metrics.clone());
-    let sink = Arc::new(RunSink::new(&plan, clips, output.as_ref().map(Output::sender), print));
-    let Running { system, hub, board } =
-        start(plan.graph.clone(), rooms, Some(sink.clone())).await?;
+    let front = Front::default();
+    let is_ready = Arc::new(AtomicBool::new(false));
+    // Before the models, which take seconds: a port that is taken is told at once.
     let server = match &plan.server {
         None => None,
         Some(server_plan) => {
-            let state = server_state(&plan, &hub, &board, metrics);
+            let state = server_state(&plan, &front, recorder()?, is_ready.clone());
             let server = Server::start(server_plan, state).await.map_err(|e| e.to_string())?;
             tracing::info!("results on ws://{}/v1/results", server.address());
             Some(server)
         }
     };
+    let loaded = async {
+        let rooms = Rooms::open(&plan).await?;
+        rooms.ready(Duration::from_secs(60)).await;
+        Ok::<Rooms, String>(rooms)
+    };
+    let rooms = tokio::select! {
+        rooms = loaded => rooms?,
+        () = signal() => {
+            tracing::info!("stopped while loading");
+            return Ok(RunEnd::Well);
+        }
+    };
+    let compute = rooms.compute.clone();
+    let sink = Arc::new(RunSink::new(&plan, clips, output.as_ref().map(Output::sender), print));
+    let system = start(plan.graph.clone(), rooms, Some(sink.clone()), &front).await?;
+    is_ready.store(true, Ordering::Relaxed);
     for stream in plan.streams {
         system.add(stream).await.map_err(|e| e.to_string())?;
     }
@@ -343,16 +400,19 @@ async fn signal() {
 
 fn server_state(
     plan: &Plan,
-    hub: &Hub,
-    board: &Arc<Board>,
+    front: &Front,
     metrics: PrometheusHandle,
+    is_ready: Arc<AtomicBool>,
 ) -> ServerState {
     ServerState {
-        hub: hub.clone(),
-        streams: Arc::new(Streams { board: board.clone() }),
+        hub: front.hub.clone(),
+        streams: Arc::new(Streams { board: front.board.clone() }),
         graph: Arc::new(graph::to_json(&plan.graph)),
         metrics: Arc::new(move || metrics.render()),
-        ready: Arc::new(|| Ok(())),
+        ready: Arc::new(move || match is_ready.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("models are loading".to_owned()),
+        }),
     }
 }
 
@@ -475,25 +535,26 @@ impl ResultSink for RunSink {
     }
 }
 
+fn wants_embedder(plan: &Plan) -> bool {
+    plan.graph.stages.iter().any(|stage| match &stage.settings {
+        Settings::Understand(settings) => settings.wants_embedder(),
+        _ => false,
+    })
+}
+
 /// The sentence embedder, when a stage scores categories with it.
 fn embedder(
     plan: &Plan,
     library: &Arc<Library>,
     compute: &Compute,
 ) -> Result<Option<engine::compute::ModelHandle<Embedder>>, String> {
-    let wanted = plan.graph.stages.iter().any(|stage| match &stage.settings {
-        Settings::Understand(settings) => settings.wants_embedder(),
-        _ => false,
-    });
-    if !wanted {
+    if !wants_embedder(plan) {
         return Ok(None);
     }
-    let dir = (library.dir)("minilm-l6-v2").map_err(|e| e.to_string())?;
+    let dir = (library.dir)(EMBEDDER).map_err(|e| e.to_string())?;
     let library = library.clone();
     let handle = compute
-        .register("minilm-l6-v2", engine::Class::Text, move || {
-            Embedder::open(&library.runtime, &dir)
-        })
+        .register(EMBEDDER, engine::Class::Text, move || Embedder::open(&library.runtime, &dir))
         .map_err(|e| e.to_string())?;
     Ok(Some(handle))
 }

@@ -50,7 +50,9 @@ fn chosen(names: &[String]) -> Option<&[String]> {
 
 #[expect(clippy::print_stdout, reason = "the list is what was asked for")]
 fn list() -> ExitCode {
-    println!("{:<20} {:>10}  {:<14} {:<9} FOR", "NAME", "SIZE", "LICENCE", "STATE");
+    let longest = CATALOGUE.entries().iter().map(|entry| entry.licence.chars().count()).max();
+    let wide = longest.unwrap_or_default();
+    println!("{:<20} {:>10}  {:<wide$} {:<9} FOR", "NAME", "SIZE", "LICENCE", "STATE");
     for entry in CATALOGUE.entries() {
         let size: u64 = entry.files.iter().map(|file| file.size).sum();
         let place = CATALOGUE.place(entry);
@@ -61,7 +63,7 @@ fn list() -> ExitCode {
             (false, false) => "optional",
         };
         println!(
-            "{:<20} {:>7.1} MB  {:<14} {state:<9} {}",
+            "{:<20} {:>7.1} MB  {:<wide$} {state:<9} {}",
             entry.name,
             size as f64 / 1e6,
             entry.licence,

@@ -196,8 +196,14 @@ impl Finished {
 
     /// `pipeline ARGS...` to its end, for calls that do not run anything.
     pub fn of<A: AsRef<OsStr>>(args: &[A]) -> Finished {
+        Finished::with(&[], args)
+    }
+
+    /// The same with variables in its environment.
+    pub fn with<A: AsRef<OsStr>>(variables: &[(&str, &OsStr)], args: &[A]) -> Finished {
         let output = Command::new(binary())
             .args(args)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .output()
             .expect("the binary starts");

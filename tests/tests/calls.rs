@@ -72,3 +72,61 @@ async fn a_wrong_call_ends_with_2_and_says_what_exists() {
     let finished = Finished::of(&["run", "no-such-config.yaml"]).expect_code(2);
     assert!(finished.stderr.contains("no-such-config.yaml"), "{}", finished.stderr);
 }
+
+#[tokio::test]
+async fn all_weights_that_are_missing_are_named_at_once_after_the_port() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, configs::LIVE_ON_FILES).expect("the temporary folder takes a file");
+    let path = path.to_str().expect("plain");
+    let clip = clips::short(1).remove(0);
+    let clip = clip.to_str().expect("plain");
+    let empty = dir.path().join("cache");
+    let variables = [("PIPELINE_CACHE", empty.as_os_str())];
+    let finished =
+        Finished::with(&variables, &["run", path, "--input", clip, "--listen", "127.0.0.1:0"]);
+    let finished = finished.expect_code(2);
+    for part in ["ssdlite-300", "moonshine-tiny", "onnxruntime", "pipeline models pull"] {
+        assert!(finished.stderr.contains(part), "names {part}:\n{}", finished.stderr);
+    }
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let finished =
+        Finished::with(&variables, &["run", path, "--input", clip, "--listen", &address]);
+    let finished = finished.expect_code(2);
+    assert!(finished.stderr.contains(&address), "{}", finished.stderr);
+    assert!(
+        !finished.stderr.contains("weights"),
+        "told before anything else:\n{}",
+        finished.stderr
+    );
+}
+
+#[tokio::test]
+async fn while_models_load_it_is_alive_not_ready_and_ends_when_asked() {
+    let machine = Machine::take();
+    let clip = clips::short(1).remove(0);
+    let args = ["--input", clip.to_str().expect("plain"), "--output", "-"];
+    let run = Run::start(&machine, configs::CLIPS, &args);
+    let ready = loop {
+        if let Some(answer) = ask(&run.address(), "/readyz").await {
+            break answer;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("loading"), "{ready}");
+    run.signal("TERM");
+    let finished = run.finish(LIMIT).await.expect_code(0);
+    assert_eq!(finished.stdout, "", "nothing was answered yet");
+}
+
+async fn ask(address: &str, path: &str) -> Option<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut socket = tokio::net::TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.ok()?;
+    Some(answer)
+}

@@ -16,7 +16,7 @@ use media::{Clock, SourceSpec, Transport};
 
 use crate::config::{self, Overrides};
 use crate::plan::Plan;
-use crate::run::{self, Rooms, Running};
+use crate::run::{self, Front, Rooms};
 use crate::wiring;
 
 /// Loading weights and the language model's worked examples.
@@ -47,7 +47,9 @@ impl Stand {
     ) -> Result<Self, String> {
         rooms.ready(READY_LIMIT).await;
         let (compute, clock) = (rooms.compute.clone(), rooms.clock.clone());
-        let Running { system, hub, board } = run::start(graph.clone(), rooms, Some(sink)).await?;
+        let front = Front::default();
+        let system = run::start(graph.clone(), rooms, Some(sink), &front).await?;
+        let Front { hub, board } = front;
         Ok(Stand { system, hub, board, compute, clock })
     }
 

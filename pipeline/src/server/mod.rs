@@ -139,7 +139,6 @@ impl Server {
             let _ = stop_accepting.wait_for(|accepting| !accepting).await;
         });
         let task = tokio::spawn(async move { serve.await });
-        tracing::info!(%address, "listening");
         Ok(Server { address, hub, subscribers, accepting, cut, task })
     }
 
