@@ -2,6 +2,7 @@
 //!
 //! A `Reader` is blocking and lives on one named thread; it yields `Unit`s in reading order until it ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Sampling {
         Sampling { fps: 0.0, cuts: false, side_max: 0, audio: false, subtitles: false };
 }
 
-/// A URI and how to open it.
-#[derive(Clone, Debug, PartialEq)]
+/// A URI and how to open it. Printed, it holds no password.
+#[derive(Clone, PartialEq)]
 pub struct SourceSpec {
     /// Path, `rtsp://` URL, or `-` for standard input.
     pub uri: String,
@@ -58,6 +59,19 @@ pub struct SourceSpec {
     pub read_timeout: Duration,
     /// What to hand out.
     pub sampling: Sampling,
+}
+
+impl fmt::Debug for SourceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SourceSpec { uri, transport, open_timeout, read_timeout, sampling } = self;
+        f.debug_struct("SourceSpec")
+            .field("uri", &mask_uri(uri))
+            .field("transport", transport)
+            .field("open_timeout", open_timeout)
+            .field("read_timeout", read_timeout)
+            .field("sampling", sampling)
+            .finish()
+    }
 }
 
 impl SourceSpec {

@@ -230,3 +230,11 @@ proptest! {
         prop_assert!(pooled.windows(2).all(|pair| pair[0].score >= pair[1].score));
     }
 }
+
+#[test]
+fn every_scene_group_that_can_be_seen_says_something() {
+    let taxonomy = Taxonomy::builtin().unwrap();
+    for group in models::vision::SceneClassifier::groups() {
+        assert!(taxonomy.scenes.labels.contains_key(&*group), "{group} stands for no label");
+    }
+}

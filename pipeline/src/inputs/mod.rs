@@ -9,14 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use media::mask_uri;
+
 /// Endings taken for media when a folder is named.
 const MEDIA: &[&str] = &[
     "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv",
     "3gp", "ogv", "h264", "wav", "mp3", "m4a", "aac", "flac", "ogg", "opus",
 ];
 
-/// One source named on the command line or in a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One source named on the command line or in a list. Printed, it holds no password.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Clip {
     /// Unique; from the list, or from the file's name.
     pub id: String,
@@ -35,9 +37,22 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// What stays the same when the same inputs are named again: how a resumed run knows its clips.
+    /// What stays the same when the same inputs are named again: how a resumed run knows its clips. As secret as
+    /// the URI: only its digest is written down.
     pub fn key(&self) -> String {
         if self.id_given { format!("id:{}", self.id) } else { format!("uri:{}", self.uri) }
+    }
+}
+
+impl fmt::Debug for Clip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Clip { id, uri, title, .. } = self;
+        let uri = mask_uri(uri);
+        f.debug_struct("Clip")
+            .field("id", id)
+            .field("uri", &uri)
+            .field("title", title)
+            .finish_non_exhaustive()
     }
 }
 
@@ -239,6 +254,23 @@ mod tests {
             ]),
             ["main", "stdin", "cam-2", "b"]
         );
+    }
+
+    #[test]
+    fn a_printed_clip_or_source_holds_no_password() {
+        let named = ["rtsp://user:opensesame@cam/live?token=hush".to_owned()];
+        let clips = expand(&named).unwrap();
+        let spec = media::SourceSpec {
+            uri: clips.clips[0].uri.clone(),
+            transport: media::Transport::Tcp,
+            open_timeout: std::time::Duration::ZERO,
+            read_timeout: std::time::Duration::ZERO,
+            sampling: media::Sampling::NONE,
+        };
+        for printed in [format!("{clips:?}"), format!("{spec:?}")] {
+            assert!(printed.contains("cam/live"), "{printed}");
+            assert!(!printed.contains("opensesame") && !printed.contains("hush"), "{printed}");
+        }
     }
 
     #[test]
