@@ -57,6 +57,9 @@ pub struct ModelSet {
 
 /// Scene groups answered; each stage reports as many of them as it was told to.
 const SCENES_TOP: usize = 20;
+/// Instances of a model that are loaded before the first job; more, up to one a lane, when lanes first run it side
+/// by side, which then waits for the load.
+const INSTANCES_READY: usize = 4;
 const VOICE_ACTIVITY: &str = "silero-vad-v6";
 
 impl ModelSet {
@@ -264,7 +267,10 @@ impl Loader<'_> {
     ) -> Result<ModelHandle<M>, ModelError> {
         let dir = (self.library.dir)(name)?;
         let library = self.library.clone();
-        self.compute.register(&registered, self.class, move || open(&library.runtime, &dir))
+        let model =
+            self.compute.register(&registered, self.class, move || open(&library.runtime, &dir))?;
+        model.prepare(self.compute.stats().lanes.min(INSTANCES_READY))?;
+        Ok(model)
     }
 }
 

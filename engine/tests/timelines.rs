@@ -18,10 +18,11 @@ use models::{Model, ModelError};
 use tokio::time::sleep;
 
 /// Answers nothing, in the time that the device's script says.
-struct Null;
-
-/// The same, and may be ended half-way.
-struct Interruptible;
+#[derive(Default)]
+struct Null {
+    /// May be ended half-way.
+    interruptible: bool,
+}
 
 struct Nothing;
 
@@ -29,23 +30,6 @@ impl models::Interrupt for Nothing {
     fn stop(&self) {}
 
     fn reset(&self) {}
-}
-
-impl Model for Interruptible {
-    type Input = ();
-    type Output = ();
-
-    fn batch_max(&self) -> usize {
-        BATCH_MAX
-    }
-
-    fn run(&mut self, batch: &[()]) -> Result<Vec<()>, ModelError> {
-        Ok(batch.to_vec())
-    }
-
-    fn interrupt(&self) -> Option<Arc<dyn models::Interrupt>> {
-        Some(Arc::new(Nothing))
-    }
 }
 
 const BATCH_MAX: usize = 4;
@@ -60,6 +44,10 @@ impl Model for Null {
 
     fn run(&mut self, batch: &[()]) -> Result<Vec<()>, ModelError> {
         Ok(batch.to_vec())
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn models::Interrupt>> {
+        self.interruptible.then(|| Arc::new(Nothing) as Arc<dyn models::Interrupt>)
     }
 }
 
@@ -100,7 +88,7 @@ impl Stage {
     }
 
     fn model(&self, name: &str, class: Class) -> ModelHandle<Null> {
-        self.compute.register(name, class, || Ok(Null)).unwrap()
+        self.compute.register(name, class, || Ok(Null::default())).unwrap()
     }
 
     /// Runs each model in on both lanes, so that its cost is known; then the timeline starts.
@@ -220,7 +208,8 @@ impl Stage {
 #[tokio::test(start_paused = true)]
 async fn due_text_ends_a_long_piece_half_way_and_nothing_is_lost() {
     let stage = Stage::new(|_| (), |model, _, _| if model == "words" { 16 } else { 50 });
-    let objects = stage.compute.register("objects", Class::Vision, || Ok(Interruptible)).unwrap();
+    let make = || Ok(Null { interruptible: true });
+    let objects = stage.compute.register("objects", Class::Vision, make).unwrap();
     let words = stage.model("words", Class::Text);
     let warm = || Ticket { stream: "warm".into(), priority: 0, deadline: None };
     for _ in 0..2 {

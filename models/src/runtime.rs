@@ -1,7 +1,7 @@
 //! ONNX Runtime, loaded at run time, and the sessions made with it.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ort::environment::Environment;
 use ort::session::Session;
@@ -23,23 +23,37 @@ pub struct Runtime {
     environment: Arc<Environment>,
 }
 
+/// The library allows one environment per process: whoever opens it again while it is in use shares it.
+static IN_USE: Mutex<Option<(PathBuf, Weak<Environment>)>> = Mutex::new(None);
+
 impl Runtime {
-    /// Loads libonnxruntime from `library`.
+    /// Loads libonnxruntime from `library`, once per process.
     ///
     /// # Errors
-    /// `Load` when the file is absent or is no ONNX Runtime of a known version.
+    /// `Load` when the file is absent or is no ONNX Runtime of a known version, or when another one is in use.
     pub fn open(library: &Path) -> Result<Self, ModelError> {
         let failed = |detail: String| ModelError::Load {
             name: "onnxruntime".into(),
             detail: format!("{}: {detail}", library.display()),
         };
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((from, environment)) = &*in_use
+            && let Some(environment) = environment.upgrade()
+        {
+            if from != library {
+                return Err(failed(format!("this process uses {} already", from.display())));
+            }
+            return Ok(Runtime { environment });
+        }
         let environment = ort::init_from(library)
             .map_err(|e| failed(e.to_string()))?
             .with_name("pipeline")
             .with_telemetry(false)
             .build()
             .map_err(|e| failed(e.to_string()))?;
-        Ok(Runtime { environment: Arc::new(environment) })
+        let environment = Arc::new(environment);
+        *in_use = Some((library.to_owned(), Arc::downgrade(&environment)));
+        Ok(Runtime { environment })
     }
 
     /// A session on one thread: lanes are the only parallelism, so that the scheduler knows who computes.
@@ -74,5 +88,23 @@ impl Runtime {
             .and_then(|b| Ok(b.with_inter_threads(1)?))
             .and_then(|mut b| b.commit_from_file(file))
             .map_err(|e| failed(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Catalogue;
+
+    #[test]
+    fn opened_again_it_is_shared_and_another_library_is_refused() {
+        let library = Catalogue::builtin().dir("onnxruntime").unwrap().join("libonnxruntime.so");
+        let first = Runtime::open(&library).unwrap();
+        let again = Runtime::open(&library).unwrap();
+        assert!(Arc::ptr_eq(&first.environment, &again.environment));
+        let other = Runtime::open(Path::new("/elsewhere/libonnxruntime.so")).err().unwrap();
+        assert!(other.to_string().contains("already"), "{other}");
+        drop((first, again));
+        Runtime::open(&library).unwrap();
     }
 }

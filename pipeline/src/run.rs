@@ -556,5 +556,6 @@ fn embedder(
     let handle = compute
         .register(EMBEDDER, engine::Class::Text, move || Embedder::open(&library.runtime, &dir))
         .map_err(|e| e.to_string())?;
+    handle.prepare(compute.stats().lanes.min(2)).map_err(|e| e.to_string())?;
     Ok(Some(handle))
 }

@@ -64,11 +64,15 @@ pub(super) fn category_text(inputs: &TextInputs) -> String {
     }
 }
 
-/// What a summary is made from: what is said and given, or all there is when that is next to nothing. Signs in the
-/// picture are left out of what people say, because a small model makes one story of both.
+/// What a summary is made from: what is said, or what is read on the screen when that is more and little is said.
+/// Never both, because a small model makes one story of what people say and of the signs behind them.
 pub(super) fn summary_source(inputs: &TextInputs) -> String {
     let said = TextInputs { screen: String::new(), ..inputs.clone() }.whole();
-    if said.split_whitespace().count() < SUMMARY_SOURCE_WORDS_MIN { inputs.whole() } else { said }
+    let (transcript, subtitles) = Default::default();
+    let read = TextInputs { transcript, subtitles, ..inputs.clone() }.whole();
+    let words = |text: &str| text.split_whitespace().count();
+    let is_enough = words(&said) >= SUMMARY_SOURCE_WORDS_MIN || words(&said) >= words(&read);
+    if is_enough { said } else { read }
 }
 
 /// The newest words, and whether others were left out.
@@ -141,8 +145,12 @@ mod tests {
     fn signs_are_no_part_of_what_people_say() {
         let sign = TextInputs { screen: "TRAIN DELAYED".into(), ..TextInputs::default() };
         assert_eq!(summary_source(&sign), "TRAIN DELAYED");
-        let short = TextInputs { transcript: "My fellow Americans.".into(), ..sign.clone() };
-        assert!(summary_source(&short).contains("DELAYED"));
+        for (short, from) in
+            [("My fellow Americans.", "My fellow Americans."), ("So.", "TRAIN DELAYED")]
+        {
+            let short = TextInputs { transcript: short.into(), ..sign.clone() };
+            assert_eq!(summary_source(&short), from);
+        }
         let transcript = "Ask what you can do for your country.".to_owned();
         let long = TextInputs { transcript: transcript.clone(), ..sign };
         assert_eq!(summary_source(&long), transcript);
