@@ -1,7 +1,7 @@
 //! ONNX Runtime, loaded at run time, and the sessions made with it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ort::environment::Environment;
 use ort::session::Session;
@@ -23,27 +23,25 @@ pub struct Runtime {
     environment: Arc<Environment>,
 }
 
-/// The library allows one environment per process: whoever opens it again while it is in use shares it.
-static IN_USE: Mutex<Option<(PathBuf, Weak<Environment>)>> = Mutex::new(None);
+/// The library allows one environment in a process's life: it stays, and whoever opens it again shares it.
+static IN_USE: Mutex<Option<(PathBuf, Arc<Environment>)>> = Mutex::new(None);
 
 impl Runtime {
     /// Loads libonnxruntime from `library`, once per process.
     ///
     /// # Errors
-    /// `Load` when the file is absent or is no ONNX Runtime of a known version, or when another one is in use.
+    /// `Load` when the file is absent or is no ONNX Runtime of a known version, or when the process uses another one.
     pub fn open(library: &Path) -> Result<Self, ModelError> {
         let failed = |detail: String| ModelError::Load {
             name: "onnxruntime".into(),
             detail: format!("{}: {detail}", library.display()),
         };
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((from, environment)) = &*in_use
-            && let Some(environment) = environment.upgrade()
-        {
+        if let Some((from, environment)) = &*in_use {
             if from != library {
                 return Err(failed(format!("this process uses {} already", from.display())));
             }
-            return Ok(Runtime { environment });
+            return Ok(Runtime { environment: environment.clone() });
         }
         let environment = ort::init_from(library)
             .map_err(|e| failed(e.to_string()))?
@@ -52,7 +50,7 @@ impl Runtime {
             .build()
             .map_err(|e| failed(e.to_string()))?;
         let environment = Arc::new(environment);
-        *in_use = Some((library.to_owned(), Arc::downgrade(&environment)));
+        *in_use = Some((library.to_owned(), environment.clone()));
         Ok(Runtime { environment })
     }
 
