@@ -79,31 +79,37 @@ fn is_on_time(result: &FusedResult) -> bool {
     result.latency_ms <= budget && result.age_ms.is_none_or(|age| age <= budget)
 }
 
-/// Windows with new text, and whether their first result holds the answer to it. What was new is taken from the
-/// revision too: text that came too late for the first result was in the window all the same.
+/// Windows with new text, and whether their first result holds the answer to it: one that knows text as new as that,
+/// which may have ended before the window began, since an utterance is final after a pause. What was new is taken
+/// from the revision too: text that came too late for the first result was in the window all the same.
 fn new_text(results: &[FusedResult]) -> BTreeMap<u64, bool> {
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
-    let mut windows: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
+    let mut windows: BTreeMap<u64, (Option<i64>, Option<i64>)> = BTreeMap::new();
     let mut in_order: Vec<&FusedResult> = results.iter().collect();
     in_order.sort_by_key(|r| (r.window.index, r.revision));
     for result in in_order {
         let index = result.window.index;
-        let (is_new, is_answered) = windows.entry(index).or_default();
+        let (newest, known) = windows.entry(index).or_default();
         let speech = result.audio.iter().flat_map(|audio| &audio.speech);
-        *is_new |= speech.into_iter().any(|segment| segment.is_final);
+        let finals = speech.filter(|segment| segment.is_final).map(|segment| segment.end_ms);
+        *newest = finals.chain(*newest).max();
         for line in result.vision.iter().flat_map(|vision| &vision.text) {
-            let last = shown.insert(folded(&line.text), index);
-            *is_new |= last.is_none_or(|last| last + SHOWN_WINDOWS < index);
+            let last = shown.insert(line.folded(), index);
+            if last.is_none_or(|last| last + SHOWN_WINDOWS < index) {
+                *newest = Some(line.pts_ms).max(*newest);
+            }
         }
         if result.revision == 0 {
-            *is_answered = result.text.as_ref().is_some_and(|text| text.age_ms == 0);
+            *known = result.text.as_ref().map(|text| match text.age_ms {
+                0 => result.window.end_ms,
+                age => result.window.end_ms - age,
+            });
         }
     }
-    windows.into_iter().filter(|(_, (new, _))| *new).map(|(i, (_, done))| (i, done)).collect()
-}
-
-fn folded(text: &str) -> String {
-    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    let answered = |(index, (newest, known)): (u64, (Option<i64>, Option<i64>))| {
+        newest.map(|newest| (index, known.is_some_and(|known| known >= newest)))
+    };
+    windows.into_iter().filter_map(answered).collect()
 }
 
 fn missing(results: &[&FusedResult]) -> Map<String, Value> {
@@ -166,9 +172,11 @@ mod tests {
             result(1, 0, "GATE 7", Some(1_000)),
             result(2, 0, "Gate 8", Some(2_000)),
             result(2, 1, "Gate 8", Some(0)),
+            // From before the window, and no older than what is new in it.
+            result(3, 0, "Gate 9", Some(400)),
             result(40, 0, "Gate 7", None),
         ];
-        let want = [(0, true), (2, false), (40, false)].into();
+        let want = [(0, true), (2, false), (3, true), (40, false)].into();
         assert_eq!(new_text(&results), want);
     }
 
