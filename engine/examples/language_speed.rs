@@ -79,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mut category_cpu, mut summary_cpu) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         let text = format!("{} {}", run + 10, TEXTS[run % TEXTS.len()]);
-        lengths.push(backend.tokenize(&text, false).await?.len() as f64);
+        lengths.push(backend.tokenize(text.clone(), false).await?.len() as f64);
         let inputs = TextInputs { transcript: text, ..TextInputs::default() };
         let (began, cpu) = (Instant::now(), cpu_ms(&backend));
         understander.category(&inputs, &spec, None).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::language::{
     BackendError, Constraint, Delta, EmbeddedBackend, Finish, GenerateRequest, Health,
-    LanguageBackend, Part, Prompt, ScoreRequest,
+    LanguageBackend, Part, Prompt, Sampling, ScoreRequest,
 };
 use futures_util::StreamExt;
 use language_support::{config, start};
@@ -43,6 +43,7 @@ async fn streamed_pieces_are_the_collected_answer() {
     while let Some(delta) = stream.next().await {
         match delta.unwrap() {
             Delta::Text(text) => pieces.push(text),
+            Delta::Logprobs(_) => panic!("nobody asked for likelihoods"),
             Delta::End { .. } => ended = true,
         }
     }
@@ -222,7 +223,10 @@ async fn what_does_not_fit_is_refused_with_its_size() {
     for request in [
         ask("", 10),
         ask("Hello", 0),
-        GenerateRequest { temperature: f32::NAN, ..ask("Hello", 2) },
+        GenerateRequest {
+            sampling: Sampling { temperature: f32::NAN, ..Sampling::default() },
+            ..ask("Hello", 2)
+        },
         GenerateRequest { constraint: Some(Constraint::Grammar("((".into())), ..ask("Hello", 2) },
         GenerateRequest { constraint: Some(Constraint::Choice(vec![])), ..ask("Hello", 2) },
         GenerateRequest::new(Prompt { parts: vec![Part::Tokens(vec![-4])], reuse: 0 }, 2),

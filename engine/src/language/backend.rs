@@ -4,7 +4,9 @@
 //! Its neighbours are `embedded` (one implementation) and `understand` (the user). The one rule: dropping a
 //! [`Generation`] or a pending call cancels the work behind it.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,6 +35,34 @@ pub trait LanguageBackend: Send + Sync + 'static {
 
     /// Counts and measured rates, as last heard.
     fn stats(&self) -> EngineStats;
+
+    /// What is known of the model once it is loaded; none before.
+    fn info(&self) -> Option<Arc<ModelInfo>>;
+
+    /// Tokens of `text`; `special`: whether control tokens in it count.
+    fn tokenize(
+        &self,
+        text: String,
+        special: bool,
+    ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>>;
+
+    /// Text of `tokens`; broken characters become U+FFFD, control tokens nothing.
+    fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>>;
+}
+
+/// What a loaded model says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Longest prompt and answer together, in tokens.
+    pub context_tokens_max: u32,
+    /// Size of the vocabulary.
+    pub vocabulary: u32,
+    /// Jinja source that turns chat messages into a prompt; none in base models.
+    pub chat_template: Option<String>,
+    /// The token every prompt starts with, as text; empty when the model wants none.
+    pub start_text: String,
+    /// The token that ends an answer, as text.
+    pub end_text: String,
 }
 
 /// A piece of a prompt. Where a piece comes from decides how it is read.
@@ -81,6 +111,63 @@ pub enum Constraint {
     Choice(Vec<String>),
     /// A GBNF grammar with a rule `root`.
     Grammar(String),
+    /// A JSON text that this JSON Schema allows; `{}` allows any.
+    Json(serde_json::Value),
+    /// A text that this regular expression matches whole.
+    Regex(String),
+}
+
+/// How the next token is drawn from the model's likelihoods; names and meanings as in vLLM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    /// 0: always the likeliest token.
+    pub temperature: f32,
+    /// Only the likeliest tokens that together have this probability; 1: all.
+    pub top_p: f32,
+    /// Only so many of the likeliest; 0: all.
+    pub top_k: u32,
+    /// Only tokens at least this fraction as likely as the likeliest; 0: all.
+    pub min_p: f32,
+    /// Taken from the logit of every token that the answer already has; -2 to 2.
+    pub presence_penalty: f32,
+    /// Taken once for each time the answer has the token; -2 to 2.
+    pub frequency_penalty: f32,
+    /// Divides positive and multiplies negative logits of tokens that prompt or answer have; 1: none.
+    pub repetition_penalty: f32,
+    /// Added to the logits of these tokens; -100 to 100.
+    pub logit_bias: BTreeMap<i32, f32>,
+    /// The same seed gives the same answer; none: another one each time.
+    pub seed: Option<u64>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: BTreeMap::new(),
+            seed: None,
+        }
+    }
+}
+
+/// How likely a token of an answer was, before penalties, limits and temperature.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    /// Which token.
+    pub token: i32,
+    /// Its bytes; may be part of a character.
+    pub bytes: Vec<u8>,
+    /// Natural log-likelihood.
+    pub logprob: f32,
+    /// The likeliest tokens at its place, likeliest first, as many as were asked for.
+    pub top: Vec<(i32, Vec<u8>, f32)>,
 }
 
 /// A wish for an answer.
@@ -93,12 +180,24 @@ pub struct GenerateRequest {
     /// Texts that end the answer; not part of it.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// 0: always the likeliest token.
+    /// Tokens that end the answer; not part of it.
     #[serde(default)]
-    pub temperature: f32,
-    /// For temperatures above 0: the same seed gives the same answer.
+    pub stop_tokens: Vec<i32>,
+    /// Goes on although the model would end the answer, up to `tokens_max`.
     #[serde(default)]
-    pub seed: u64,
+    pub ignore_end: bool,
+    /// The answer does not end before it has so many tokens.
+    #[serde(default)]
+    pub tokens_min: u32,
+    /// How tokens are drawn.
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// Log-likelihoods of the answer's tokens are wanted, with this many of the likeliest at each place (0 to 20).
+    #[serde(default)]
+    pub logprobs: Option<u8>,
+    /// Requests with different salts share no computed prefix.
+    #[serde(default)]
+    pub cache_salt: Option<String>,
     /// Lower goes first; below 0 is urgent and interrupts a running step of the others.
     #[serde(default)]
     pub priority: i32,
@@ -117,8 +216,12 @@ impl GenerateRequest {
             prompt,
             tokens_max,
             stop: Vec::new(),
-            temperature: 0.0,
-            seed: 0,
+            stop_tokens: Vec::new(),
+            ignore_end: false,
+            tokens_min: 0,
+            sampling: Sampling::default(),
+            logprobs: None,
+            cache_salt: None,
             priority: 0,
             time_limit_ms: None,
             constraint: None,
@@ -292,6 +395,9 @@ impl BackendError {
 pub enum Delta {
     /// More text, whole characters.
     Text(String),
+    /// The tokens behind the text that follows, when log-likelihoods were asked for. Text may come later than
+    /// its tokens, since it is held back until it can't become a stop text or half a character.
+    Logprobs(Vec<TokenLogprob>),
     /// The last item.
     End {
         /// Why.
@@ -330,6 +436,7 @@ impl Generation {
         while let Some(delta) = self.0.next().await {
             match delta? {
                 Delta::Text(more) => text.push_str(&more),
+                Delta::Logprobs(_) => {}
                 Delta::End { finish, usage } => return Ok(Answer { text, finish, usage }),
             }
         }

@@ -15,7 +15,7 @@ use media::{Clock, SystemClock};
 use models::llama::{ContextSettings, LlamaContext, LlamaModel};
 use rustix::process::{Resource, Rlimit};
 
-use super::backend::{BackendError, EngineStats};
+use super::backend::{BackendError, EngineStats, ModelInfo};
 use super::inbox::Inbox;
 use super::plan::Limits;
 use super::serve::{BRANCHES_MAX, Engine, PREFIXES_MAX, Places};
@@ -173,7 +173,15 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
     let (to_parent, answers) = sync_channel(ANSWERS_MAX);
 
     let tokens_max = args.context_tokens.min(model.context_max().max(1));
-    let ready = FromChild::Ready { model: model.name().to_owned(), context_tokens_max: tokens_max };
+    let text_of = |token| model.detokenise_special(token);
+    let info = ModelInfo {
+        context_tokens_max: tokens_max,
+        vocabulary: model.vocabulary() as u32,
+        chat_template: model.chat_template(),
+        start_text: model.start_token().map(text_of).unwrap_or_default(),
+        end_text: model.end_token().map(text_of).unwrap_or_default(),
+    };
+    let ready = FromChild::Ready { model: model.name().to_owned(), info };
     let engine = Engine::new(
         ctx,
         Arc::clone(&inbox),
@@ -246,6 +254,10 @@ impl Front {
                         FromChild::Error { id: Some(id), error }
                     }
                 });
+            }
+            ToChild::Detokenize { id, tokens } => {
+                let text = self.model.detokenise(&tokens);
+                return self.answer(FromChild::Whole { id, text });
             }
             ToChild::Health { id } => {
                 let stats = EngineStats { resident_mb: resident_mb(), ..self.inbox.stats(now) };

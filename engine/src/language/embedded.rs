@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::backend::{
-    BackendError, Delta, EngineStats, GenerateRequest, Generation, Health, LanguageBackend, Score,
-    ScoreRequest,
+    BackendError, Delta, EngineStats, GenerateRequest, Generation, Health, LanguageBackend,
+    ModelInfo, Score, ScoreRequest,
 };
 use super::child::ChildArgs;
 use super::supervise::supervise;
@@ -107,6 +107,7 @@ struct State {
     /// Becomes `outbox` when the child is ready.
     loading: Option<mpsc::Sender<ToChild>>,
     stats: EngineStats,
+    info: Option<Arc<ModelInfo>>,
     restarts: u32,
     retry_after: Duration,
     pid: Option<u32>,
@@ -116,6 +117,7 @@ enum Pending {
     Stream(mpsc::Sender<Result<Delta, BackendError>>),
     Scores(oneshot::Sender<Result<Vec<Score>, BackendError>>),
     Tokens(oneshot::Sender<Result<Vec<i32>, BackendError>>),
+    Whole(oneshot::Sender<Result<String, BackendError>>),
 }
 
 impl Pending {
@@ -125,6 +127,7 @@ impl Pending {
             Pending::Stream(to) => drop(to.try_send(Err(error))),
             Pending::Scores(to) => drop(to.send(Err(error))),
             Pending::Tokens(to) => drop(to.send(Err(error))),
+            Pending::Whole(to) => drop(to.send(Err(error))),
         }
     }
 }
@@ -140,6 +143,7 @@ impl EmbeddedBackend {
             outbox: None,
             loading: None,
             stats: EngineStats::default(),
+            info: None,
             restarts: 0,
             retry_after: config.backoff.0,
             pid: None,
@@ -166,20 +170,6 @@ impl EmbeddedBackend {
     /// Process id of the running child.
     pub fn pid(&self) -> Option<u32> {
         self.shared.lock().pid
-    }
-
-    /// Tokens of `text`; `special`: whether control tokens in it count.
-    ///
-    /// # Errors
-    /// As for any request.
-    pub async fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, BackendError> {
-        let (to, from) = oneshot::channel();
-        let text = text.to_owned();
-        let guard =
-            self.submit(Pending::Tokens(to), |id| ToChild::Tokenize { id, text, special })?;
-        let answer = from.await.unwrap_or_else(|_| Err(guard.shared.gone()));
-        drop(guard);
-        answer
     }
 
     fn submit(
@@ -234,8 +224,8 @@ impl LanguageBackend for EmbeddedBackend {
                     limit: TOKENS_MAX,
                 });
             }
-            // One piece a token, the rest of a held-back text, and the end: never full.
-            let (to, from) = mpsc::channel(request.tokens_max as usize + 2);
+            // A piece and its likelihoods a token, the rest of a held-back text, and the end: never full.
+            let (to, from) = mpsc::channel(2 * request.tokens_max as usize + 2);
             let guard = self.submit(Pending::Stream(to), |id| ToChild::Generate { id, request })?;
             Ok(Generation::new(Guarded { stream: ReceiverStream::new(from), _guard: guard }))
         };
@@ -258,6 +248,33 @@ impl LanguageBackend for EmbeddedBackend {
     fn stats(&self) -> EngineStats {
         let state = self.shared.lock();
         EngineStats { restarts: state.restarts, ..state.stats }
+    }
+
+    fn info(&self) -> Option<Arc<ModelInfo>> {
+        self.shared.lock().info.clone()
+    }
+
+    fn tokenize(
+        &self,
+        text: String,
+        special: bool,
+    ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>> {
+        async move {
+            let (to, from) = oneshot::channel();
+            let guard =
+                self.submit(Pending::Tokens(to), |id| ToChild::Tokenize { id, text, special })?;
+            from.await.unwrap_or_else(|_| Err(guard.shared.gone()))
+        }
+        .boxed()
+    }
+
+    fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>> {
+        async move {
+            let (to, from) = oneshot::channel();
+            let guard = self.submit(Pending::Whole(to), |id| ToChild::Detokenize { id, tokens })?;
+            from.await.unwrap_or_else(|_| Err(guard.shared.gone()))
+        }
+        .boxed()
     }
 }
 
@@ -304,7 +321,8 @@ impl Shared {
         match message {
             ToChild::Generate { id, .. }
             | ToChild::Score { id, .. }
-            | ToChild::Tokenize { id, .. } => self.lock().pending.contains_key(id),
+            | ToChild::Tokenize { id, .. }
+            | ToChild::Detokenize { id, .. } => self.lock().pending.contains_key(id),
             ToChild::Cancel { .. } | ToChild::Health { .. } => true,
         }
     }
@@ -330,8 +348,10 @@ impl Shared {
     pub(super) fn dispatch(&self, message: FromChild) -> bool {
         let mut state = self.lock();
         match message {
-            FromChild::Ready { model, context_tokens_max } => {
+            FromChild::Ready { model, info } => {
+                let context_tokens_max = info.context_tokens_max;
                 tracing::debug!(model, context_tokens_max, "language engine is ready");
+                state.info = Some(Arc::new(info));
                 state.outbox = state.loading.take();
                 drop(state);
                 self.health.send_replace(Health::Ready);
@@ -345,6 +365,16 @@ impl Shared {
                 if let Some(Pending::Stream(to)) = state.pending.get(&id) {
                     // Room for every piece was made with the request.
                     drop(to.try_send(Ok(Delta::Text(text))));
+                }
+            }
+            FromChild::Logprobs { id, tokens } => {
+                if let Some(Pending::Stream(to)) = state.pending.get(&id) {
+                    drop(to.try_send(Ok(Delta::Logprobs(tokens))));
+                }
+            }
+            FromChild::Whole { id, text } => {
+                if let Some(Pending::Whole(to)) = state.pending.remove(&id) {
+                    drop(to.send(Ok(text)));
                 }
             }
             FromChild::End { id, finish, usage } => {

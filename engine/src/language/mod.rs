@@ -20,7 +20,8 @@ mod wire;
 
 pub use backend::{
     Answer, BackendError, Constraint, CostHint, Delta, EngineStats, Finish, GenerateRequest,
-    Generation, Health, LanguageBackend, Part, Prompt, Score, ScoreRequest, Usage,
+    Generation, Health, LanguageBackend, ModelInfo, Part, Prompt, Sampling, Score, ScoreRequest,
+    TokenLogprob, Usage,
 };
 pub use category::{
     Calibration, category_by_embedding, combined, decide, flag_sentence, flags_by_embedding,

@@ -166,6 +166,7 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
                         ToChild::Generate { id, .. }
                         | ToChild::Score { id, .. }
                         | ToChild::Tokenize { id, .. }
+                        | ToChild::Detokenize { id, .. }
                         | ToChild::Cancel { id }
                         | ToChild::Health { id } => *id,
                     };

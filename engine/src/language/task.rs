@@ -106,7 +106,8 @@ impl Task {
         now: Mono,
         request: GenerateRequest,
     ) -> Result<Task, BackendError> {
-        let GenerateRequest { prompt, tokens_max, stop, temperature, seed, .. } = &request;
+        let GenerateRequest { prompt, tokens_max, stop, sampling, .. } = &request;
+        let temperature = &sampling.temperature;
         let bad = |detail: String| Err(BackendError::BadRequest { detail });
         if *tokens_max == 0 {
             return bad("tokens_max is 0, expected at least 1".into());
@@ -130,11 +131,14 @@ impl Task {
                 Grammar::new(Arc::clone(model), gbnf)
                     .map_err(|e| BackendError::BadRequest { detail: e.to_string() })?,
             ),
+            Some(Constraint::Json(_) | Constraint::Regex(_)) => {
+                return bad("JSON schemas and regular expressions are not known".into());
+            }
         };
         let generating = Generating {
             tokens_max: *tokens_max as usize,
             temperature: *temperature,
-            random: Random(*seed),
+            random: Random(sampling.seed.unwrap_or(0)),
             text: Utf8Stream::new(),
             stop: StopScanner::new(stop.clone()),
             hold,

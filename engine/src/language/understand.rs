@@ -252,6 +252,7 @@ impl Understander {
             };
             match next {
                 Some(Ok(Delta::Text(text))) => said.push_str(&text),
+                Some(Ok(Delta::Logprobs(_))) => {}
                 Some(Ok(Delta::End { finish, .. })) => return Ok((said, finish == Finish::Stop)),
                 Some(Err(BackendError::TimeLimit)) => return Ok((said, false)),
                 Some(Err(error)) => return Err(error),

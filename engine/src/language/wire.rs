@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::backend::{
-    BackendError, EngineStats, Finish, GenerateRequest, Score, ScoreRequest, Usage,
+    BackendError, EngineStats, Finish, GenerateRequest, ModelInfo, Score, ScoreRequest,
+    TokenLogprob, Usage,
 };
 
 /// Longest frame; a longer length means that the two sides have lost step.
@@ -21,22 +22,28 @@ pub(super) enum ToChild {
     Generate { id: u64, request: GenerateRequest },
     Score { id: u64, request: ScoreRequest },
     Tokenize { id: u64, text: String, special: bool },
+    Detokenize { id: u64, tokens: Vec<i32> },
     Cancel { id: u64 },
     Health { id: u64 },
 }
 
-/// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Health`, `Error`.
+/// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Whole`, `Health`, `Error`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum FromChild {
     /// Said once, when the weights are loaded.
     Ready {
         model: String,
-        context_tokens_max: u32,
+        info: ModelInfo,
     },
     Text {
         id: u64,
         text: String,
+    },
+    /// Of the tokens behind the text that follows.
+    Logprobs {
+        id: u64,
+        tokens: Vec<TokenLogprob>,
     },
     End {
         id: u64,
@@ -51,6 +58,10 @@ pub(super) enum FromChild {
     Tokens {
         id: u64,
         tokens: Vec<i32>,
+    },
+    Whole {
+        id: u64,
+        text: String,
     },
     Health {
         id: u64,
@@ -177,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_request_with_a_wrong_field_still_names_itself() {
-        let body = br#"{"op":"generate","id":7,"request":{"temperature":null}}"#;
+        let body = br#"{"op":"generate","id":7,"request":{"stop":null}}"#;
         assert!(matches!(decode::<ToChild>(body), Incoming::Garbage { id: Some(7), .. }));
     }
 

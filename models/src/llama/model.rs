@@ -132,6 +132,17 @@ impl LlamaModel {
 
     /// Bytes of one token, appended to `out`; a token may be part of a character. Control tokens have none.
     pub fn piece(&self, token: Token, out: &mut Vec<u8>) {
+        self.append(token, false, out);
+    }
+
+    /// One token as text, control tokens by their names.
+    pub fn detokenise_special(&self, token: Token) -> String {
+        let mut bytes = Vec::new();
+        self.append(token, true, &mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn append(&self, token: Token, special: bool, out: &mut Vec<u8>) {
         if usize::try_from(token).map_or(true, |t| t >= self.tokens) {
             return;
         }
@@ -147,7 +158,7 @@ impl LlamaModel {
                     out.as_mut_ptr().add(start).cast::<c_char>(),
                     room as i32,
                     0,
-                    false,
+                    special,
                 )
             };
             match usize::try_from(n) {
