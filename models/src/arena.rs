@@ -12,7 +12,7 @@ use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 /// Makes the pool. Sessions use it when they are built with `with_env_allocators`.
 ///
 /// # Errors
-/// What the library said; it has one such pool at most.
+/// What the library said.
 pub(crate) fn share(environment: &Environment) -> ort::Result<()> {
     let cpu = AllocationDevice::CPU;
     let memory = MemoryInfo::new(cpu, 0, AllocatorType::Arena, MemoryType::Default)?;
