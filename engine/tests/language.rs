@@ -358,3 +358,50 @@ async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
     panic!("not within 30 s: {what}");
 }
+
+#[tokio::test]
+async fn a_paused_engine_says_nothing_and_goes_on_where_it_was() {
+    let backend = start().await;
+    let undisturbed = text(&backend, ask(RAILWAY, 40)).await;
+    let mut answer = backend.generate(ask(RAILWAY, 40)).await.unwrap();
+    let mut said = String::new();
+    let mut take = |delta: Delta| match delta {
+        Delta::Text(text) => said.push_str(&text),
+        Delta::Logprobs(_) | Delta::End { .. } => {}
+    };
+    take(answer.next().await.unwrap().unwrap());
+    backend.pause().await;
+    // What was said before the pause may still be on its way.
+    while let Ok(delta) = tokio::time::timeout(Duration::from_millis(300), answer.next()).await {
+        take(delta.unwrap().unwrap());
+    }
+    // Counts are told twice a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let steps = backend.stats().steps;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(backend.stats().steps, steps, "no step while paused");
+    let urgent = GenerateRequest { priority: -1, ..ask("Hello", 2) };
+    let waits = tokio::time::timeout(Duration::from_millis(300), text(&backend, urgent)).await;
+    assert!(waits.is_err(), "not even an urgent request");
+    backend.resume();
+    while let Some(delta) = answer.next().await {
+        take(delta.unwrap());
+    }
+    assert_eq!(said, undisturbed);
+}
+
+#[tokio::test]
+async fn a_pause_outlives_the_process_and_ends_with_it_for_who_waits() {
+    let backend = start().await;
+    backend.pause().await;
+    let pid = backend.pid().unwrap();
+    kill(pid);
+    let mut health = backend.watch();
+    health.wait_for(|h| *h != Health::Ready).await.unwrap();
+    backend.pause().await;
+    backend.ready().await;
+    let waits = tokio::time::timeout(Duration::from_secs(1), text(&backend, ask("Hello", 2))).await;
+    assert!(waits.is_err(), "the new process is paused as well");
+    backend.resume();
+    assert!(!text(&backend, ask("Hello", 2)).await.is_empty());
+}

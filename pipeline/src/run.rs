@@ -16,7 +16,7 @@ use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, Text
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
-    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, Understander,
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, TextLane, Understander,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -93,15 +93,10 @@ impl Rooms {
             let backend = backend(&catalogue, &model)?;
             backends.push(backend.clone());
             let embedder = embedder(plan, &library, &compute)?;
+            let lane = TextLane::new(compute.clone(), backend.clone(), clock.clone());
             let understander = Understander::new(backend);
             let languages = vec!["en".to_owned()];
-            let text = TextModel::new(
-                understander,
-                Some(compute.clone()),
-                embedder,
-                clock.clone(),
-                languages,
-            );
+            let text = TextModel::new(understander, Some(lane), embedder, clock.clone(), languages);
             texts.insert(name, Arc::new(text));
         }
         let questions = plan

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -35,6 +35,15 @@ pub trait LanguageBackend: Send + Sync + 'static {
 
     /// Counts and measured rates, as last heard.
     fn stats(&self) -> EngineStats;
+
+    /// Stops computing between two steps until [`LanguageBackend::resume`]; returns when it has. For those that compute
+    /// on this machine's lanes; others go on.
+    fn pause(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    /// Goes on computing.
+    fn resume(&self) {}
 
     /// What is known of the model once it is loaded; none before.
     fn info(&self) -> Option<Arc<ModelInfo>>;
@@ -462,6 +471,13 @@ pub struct CostHint {
 }
 
 impl CostHint {
+    /// Expected time at the engine's measured rates; before anything was measured, at `token` a prompt token and three
+    /// times that a generated one.
+    pub fn duration_or(self, stats: &EngineStats, token: Duration) -> Duration {
+        let tokens = self.prefill_tokens.saturating_add(self.decode_tokens.saturating_mul(3));
+        self.duration(stats).unwrap_or_else(|| token.saturating_mul(tokens))
+    }
+
     /// Expected time at the engine's measured rates; none before anything was measured.
     pub fn duration(self, stats: &EngineStats) -> Option<Duration> {
         let time = |tokens: u32, rate: f64| match (tokens, rate) {

@@ -245,6 +245,8 @@ impl Front {
                 (id, Task::score(&self.model, self.bounds, id, now, &request))
             }
             ToChild::Cancel { id } => return self.inbox.cancel(id),
+            ToChild::Pause { id } => return self.inbox.pause(id),
+            ToChild::Resume => return self.inbox.resume(),
             ToChild::Tokenize { id, text, special } => {
                 let tokens = self.model.tokenise(&text, special);
                 return self.answer(match tokens {

@@ -94,14 +94,16 @@ pub(super) struct Shared {
     pub(super) config: EmbeddedConfig,
     state: Mutex<State>,
     health: watch::Sender<Health>,
-    /// Rings when a cancelled request waits to be told.
-    pub(super) cancel: Notify,
+    /// Rings when something waits to be told before anything else.
+    pub(super) ahead: Notify,
 }
 
 struct State {
     pending: HashMap<u64, Pending>,
-    /// Told to the child before anything else; at most one for each request that was pending.
-    cancelled: Vec<u64>,
+    /// Told to the child before anything else; at most one for each request that was pending, and the last word
+    /// about pausing.
+    ahead: Vec<ToChild>,
+    is_paused: bool,
     next_id: u64,
     outbox: Option<mpsc::Sender<ToChild>>,
     /// Becomes `outbox` when the child is ready.
@@ -118,6 +120,7 @@ enum Pending {
     Scores(oneshot::Sender<Result<Vec<Score>, BackendError>>),
     Tokens(oneshot::Sender<Result<Vec<i32>, BackendError>>),
     Whole(oneshot::Sender<Result<String, BackendError>>),
+    Pause(oneshot::Sender<()>),
 }
 
 impl Pending {
@@ -128,6 +131,8 @@ impl Pending {
             Pending::Scores(to) => drop(to.send(Err(error))),
             Pending::Tokens(to) => drop(to.send(Err(error))),
             Pending::Whole(to) => drop(to.send(Err(error))),
+            // A child that is gone computes nothing.
+            Pending::Pause(to) => _ = to.send(()),
         }
     }
 }
@@ -138,7 +143,8 @@ impl EmbeddedBackend {
         let (health, _) = watch::channel(Health::Loading);
         let state = State {
             pending: HashMap::new(),
-            cancelled: Vec::new(),
+            ahead: Vec::new(),
+            is_paused: false,
             next_id: 1,
             outbox: None,
             loading: None,
@@ -149,7 +155,7 @@ impl EmbeddedBackend {
             pid: None,
         };
         let shared =
-            Arc::new(Shared { config, state: Mutex::new(state), health, cancel: Notify::new() });
+            Arc::new(Shared { config, state: Mutex::new(state), health, ahead: Notify::new() });
         let task = tokio::spawn(supervise(Arc::clone(&shared)));
         let supervisor = Arc::new(Supervisor { task, shared: Arc::clone(&shared) });
         EmbeddedBackend { shared, _supervisor: supervisor }
@@ -250,6 +256,32 @@ impl LanguageBackend for EmbeddedBackend {
         EngineStats { restarts: state.restarts, ..state.stats }
     }
 
+    fn pause(&self) -> BoxFuture<'_, ()> {
+        let (to, from) = oneshot::channel();
+        {
+            let mut state = self.shared.lock();
+            state.is_paused = true;
+            if state.outbox.is_some() {
+                let id = state.next_id;
+                state.next_id += 1;
+                state.pending.insert(id, Pending::Pause(to));
+                state.ahead.push(ToChild::Pause { id });
+            }
+        }
+        self.shared.ahead.notify_one();
+        // Without a child the sender is gone, and nothing is to wait for.
+        from.map(|_| ()).boxed()
+    }
+
+    fn resume(&self) {
+        let mut state = self.shared.lock();
+        if std::mem::take(&mut state.is_paused) && state.outbox.is_some() {
+            state.ahead.push(ToChild::Resume);
+            drop(state);
+            self.shared.ahead.notify_one();
+        }
+    }
+
     fn info(&self) -> Option<Arc<ModelInfo>> {
         self.shared.lock().info.clone()
     }
@@ -304,7 +336,7 @@ impl Shared {
         state.outbox = None;
         state.loading = None;
         state.pid = None;
-        state.cancelled.clear();
+        state.ahead.clear();
         state.retry_after = retry_after;
         state.restarts = state.restarts.saturating_add(1);
         state.stats = EngineStats { cells: state.stats.cells, ..EngineStats::default() };
@@ -323,13 +355,16 @@ impl Shared {
             | ToChild::Score { id, .. }
             | ToChild::Tokenize { id, .. }
             | ToChild::Detokenize { id, .. } => self.lock().pending.contains_key(id),
-            ToChild::Cancel { .. } | ToChild::Health { .. } => true,
+            ToChild::Cancel { .. }
+            | ToChild::Pause { .. }
+            | ToChild::Resume
+            | ToChild::Health { .. } => true,
         }
     }
 
-    /// Requests that nobody waits for any more, since the last call.
-    pub(super) fn take_cancelled(&self) -> Vec<u64> {
-        std::mem::take(&mut self.lock().cancelled)
+    /// What goes before anything else, since the last call.
+    pub(super) fn take_ahead(&self) -> Vec<ToChild> {
+        std::mem::take(&mut self.lock().ahead)
     }
 
     /// Age of the running step, as last heard.
@@ -353,6 +388,11 @@ impl Shared {
                 tracing::debug!(model, context_tokens_max, "language engine is ready");
                 state.info = Some(Arc::new(info));
                 state.outbox = state.loading.take();
+                if state.is_paused {
+                    // Nobody waits for the answer: whoever paused the one before has gone on.
+                    state.ahead.push(ToChild::Pause { id: 0 });
+                    self.ahead.notify_one();
+                }
                 drop(state);
                 self.health.send_replace(Health::Ready);
                 return true;
@@ -365,6 +405,11 @@ impl Shared {
                 if let Some(Pending::Stream(to)) = state.pending.get(&id) {
                     // Room for every piece was made with the request.
                     drop(to.try_send(Ok(Delta::Text(text))));
+                }
+            }
+            FromChild::Paused { id } => {
+                if let Some(Pending::Pause(to)) = state.pending.remove(&id) {
+                    let _ = to.send(());
                 }
             }
             FromChild::Logprobs { id, tokens } => {
@@ -415,9 +460,9 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if state.pending.remove(&self.id).is_some() && state.outbox.is_some() {
-            state.cancelled.push(self.id);
+            state.ahead.push(ToChild::Cancel { id: self.id });
             drop(state);
-            self.shared.cancel.notify_one();
+            self.shared.ahead.notify_one();
         }
     }
 }

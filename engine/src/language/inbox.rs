@@ -26,6 +26,9 @@ pub(super) struct Inbox {
 struct State {
     waiting: Vec<Task>,
     cancelled: Vec<u64>,
+    /// Who asked for a pause and was not told yet.
+    pausing: Vec<u64>,
+    paused: bool,
     closed: bool,
     arrivals: u64,
     /// Most urgent request of the running step; between steps everything is more urgent.
@@ -57,6 +60,8 @@ impl Inbox {
         let state = State {
             waiting: Vec::new(),
             cancelled: Vec::new(),
+            pausing: Vec::new(),
+            paused: false,
             closed: false,
             arrivals: 0,
             step_priority: i32::MAX,
@@ -121,6 +126,40 @@ impl Inbox {
         self.wake.notify_one();
     }
 
+    /// No steps until [`Inbox::resume`]; `id` is told when that is so.
+    pub(super) fn pause(&self, id: u64) {
+        let mut state = self.lock();
+        state.paused = true;
+        state.pausing.push(id);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn resume(&self) {
+        self.lock().paused = false;
+        self.wake.notify_one();
+    }
+
+    /// Parks while there is a pause; `told` hears who asked for it.
+    pub(super) fn rest(&self, mut told: impl FnMut(u64)) {
+        let mut state = self.lock();
+        loop {
+            let asked = std::mem::take(&mut state.pausing);
+            if !asked.is_empty() {
+                // Telling may wait for the reader, who must not wait for this lock.
+                drop(state);
+                asked.into_iter().for_each(&mut told);
+                state = self.lock();
+                continue;
+            }
+            if !state.paused || state.closed {
+                return;
+            }
+            state.step_began = None;
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// A step has ended: says what happened meanwhile.
     pub(super) fn between(&self, now: Mono) -> Between {
         let mut state = self.lock();
@@ -160,7 +199,9 @@ impl Inbox {
 
     /// Parks until there is something to do.
     pub(super) fn wait(&self) {
-        let idle = |s: &mut State| s.waiting.is_empty() && s.cancelled.is_empty() && !s.closed;
+        let idle = |s: &mut State| {
+            s.waiting.is_empty() && s.cancelled.is_empty() && s.pausing.is_empty() && !s.closed
+        };
         drop(self.wake.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner));
     }
 

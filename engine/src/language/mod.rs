@@ -7,6 +7,8 @@ mod child;
 mod embedded;
 mod inbox;
 mod inputs;
+mod lane;
+mod leased;
 mod plan;
 mod prefix;
 mod prompt;
@@ -30,5 +32,7 @@ pub use category::{
 pub use child::{ChildArgs, run_child};
 pub use embedded::{EmbeddedBackend, EmbeddedConfig};
 pub use inputs::TextInputs;
+pub use lane::{OnLane, TextLane};
+pub use leased::LeasedBackend;
 pub use prompt::{PromptShape, quoted, shape_of};
 pub use understand::{CategoryAnswer, Parts, SummaryAnswer, UnderstandSpec, Understander};

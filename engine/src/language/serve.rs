@@ -102,6 +102,7 @@ impl Engine {
     /// Works until the inbox is closed.
     pub(super) fn run(mut self) {
         loop {
+            self.inbox.rest(|id| send(&self.out, FromChild::Paused { id }));
             let now = self.clock.now();
             let between = self.inbox.between(now);
             if between.closed {

@@ -147,9 +147,7 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
     loop {
         let messages = tokio::select! {
             biased;
-            () = shared.cancel.notified() => {
-                shared.take_cancelled().into_iter().map(|id| ToChild::Cancel { id }).collect()
-            }
+            () = shared.ahead.notified() => shared.take_ahead(),
             message = outbox.recv() => match message {
                 Some(message) if shared.is_wanted(&message) => vec![message],
                 Some(_) => continue,
@@ -168,9 +166,11 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
                         | ToChild::Tokenize { id, .. }
                         | ToChild::Detokenize { id, .. }
                         | ToChild::Cancel { id }
-                        | ToChild::Health { id } => *id,
+                        | ToChild::Pause { id }
+                        | ToChild::Health { id } => Some(*id),
+                        ToChild::Resume => None,
                     };
-                    shared.dispatch(FromChild::Error { id: Some(id), error });
+                    shared.dispatch(FromChild::Error { id, error });
                     Ok(())
                 }
             };

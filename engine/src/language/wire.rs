@@ -19,12 +19,34 @@ pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToChild {
-    Generate { id: u64, request: GenerateRequest },
-    Score { id: u64, request: ScoreRequest },
-    Tokenize { id: u64, text: String, special: bool },
-    Detokenize { id: u64, tokens: Vec<i32> },
-    Cancel { id: u64 },
-    Health { id: u64 },
+    Generate {
+        id: u64,
+        request: GenerateRequest,
+    },
+    Score {
+        id: u64,
+        request: ScoreRequest,
+    },
+    Tokenize {
+        id: u64,
+        text: String,
+        special: bool,
+    },
+    Detokenize {
+        id: u64,
+        tokens: Vec<i32>,
+    },
+    Cancel {
+        id: u64,
+    },
+    /// Stop between two steps; answered by `Paused`.
+    Pause {
+        id: u64,
+    },
+    Resume,
+    Health {
+        id: u64,
+    },
 }
 
 /// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Whole`, `Health`, `Error`.
@@ -66,6 +88,10 @@ pub(super) enum FromChild {
     Health {
         id: u64,
         stats: EngineStats,
+    },
+    /// Nothing is computed until `Resume`.
+    Paused {
+        id: u64,
     },
     /// Without an id: of a frame that could not be read.
     Error {
