@@ -21,6 +21,8 @@ const BATCH: &str = "pipeline_batch_size";
 const STARTS: &str = "pipeline_batches_total";
 const ERROR: &str = "pipeline_cost_error_ratio";
 const PREEMPTED: &str = "pipeline_preempted_seconds";
+/// Counted by the language engine's watcher.
+pub(crate) const RECYCLED: &str = "pipeline_language_recycled_total";
 const STUCK: &str = "pipeline_lanes_stuck";
 const STUCK_TOTAL: &str = "pipeline_lane_stuck_total";
 
@@ -139,6 +141,7 @@ pub fn describe() {
         Unit::Seconds,
         "Computed for nothing by batches that were ended half-way for text."
     );
+    describe_counter!(RECYCLED, Unit::Count, "Language engines replaced by a fresh process.");
     describe_gauge!(STUCK, Unit::Count, "Lanes quarantined because their call has not returned.");
     describe_counter!(STUCK_TOTAL, Unit::Count, "Times a lane was quarantined.");
 }

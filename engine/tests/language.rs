@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::language::{
     BackendError, Constraint, Delta, EmbeddedBackend, Finish, GenerateRequest, Health,
-    LanguageBackend, Part, Prompt, Sampling, ScoreRequest,
+    LanguageBackend, Part, Prompt, Recycle, Sampling, ScoreRequest,
 };
 use futures_util::StreamExt;
 use language_support::{config, start};
@@ -404,4 +404,30 @@ async fn a_pause_outlives_the_process_and_ends_with_it_for_who_waits() {
     assert!(waits.is_err(), "the new process is paused as well");
     backend.resume();
     assert!(!text(&backend, ask("Hello", 2)).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_replaced_process_answers_what_it_took_and_the_fresh_one_the_rest() {
+    let mut config = config();
+    config.recycle = Recycle { age: Duration::from_secs(2), ..Recycle::default() };
+    let backend = EmbeddedBackend::start(config);
+    backend.ready().await;
+    let first = backend.pid().unwrap();
+    let (mut answers, mut pids) = (Vec::new(), vec![first]);
+    for _ in 0..200 {
+        if backend.stats().recycled >= 2 {
+            break;
+        }
+        // Long enough to be under way when the process is replaced.
+        let long = text(&backend, ask(RAILWAY, 60));
+        let short = text(&backend, ask("Hello", 4));
+        let (long, _) = tokio::join!(long, short);
+        answers.push(long);
+        pids.extend(backend.pid());
+    }
+    pids.dedup();
+    assert!(pids.len() > 1 && backend.stats().recycled >= 2, "{pids:?}");
+    assert!(answers.iter().all(|a| *a == answers[0] && !a.is_empty()), "{answers:?}");
+    let is_gone = || !std::path::Path::new(&format!("/proc/{first}/exe")).exists();
+    wait_until("the first process has ended", is_gone).await;
 }

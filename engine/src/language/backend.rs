@@ -325,6 +325,8 @@ pub struct EngineStats {
     pub resident_mb: u32,
     /// Starts of the process after the first.
     pub restarts: u32,
+    /// Replacements of a process by a fresh one.
+    pub recycled: u32,
 }
 
 /// Whether a backend can take work.

@@ -11,6 +11,7 @@ mod lane;
 mod leased;
 mod plan;
 mod prefix;
+mod process;
 mod prompt;
 mod sample;
 mod serve;
@@ -30,7 +31,7 @@ pub use category::{
     label_sentence, softmax,
 };
 pub use child::{ChildArgs, run_child};
-pub use embedded::{EmbeddedBackend, EmbeddedConfig};
+pub use embedded::{EmbeddedBackend, EmbeddedConfig, Recycle};
 pub use inputs::TextInputs;
 pub use lane::{OnLane, TextLane};
 pub use leased::LeasedBackend;

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::BackendError;
-use super::embedded::Shared;
+use super::process::Shared;
 use super::wire::{self, FromChild, Incoming, ToChild};
 
 /// A child that lasted this long was healthy: the next restart is quick again.
