@@ -45,6 +45,11 @@ pub trait LanguageBackend: Send + Sync + 'static {
     /// Goes on computing.
     fn resume(&self) {}
 
+    /// Makes sure that the model is loaded, where that happens on demand.
+    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
     /// What is known of the model once it is loaded; none before.
     fn info(&self) -> Option<Arc<ModelInfo>>;
 

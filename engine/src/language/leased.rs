@@ -112,6 +112,10 @@ impl LanguageBackend for LeasedBackend {
         self.backend.stats()
     }
 
+    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
+        self.backend.open()
+    }
+
     fn info(&self) -> Option<Arc<ModelInfo>> {
         self.backend.info()
     }

@@ -2,6 +2,8 @@
 
 mod admission;
 mod backend;
+mod cache;
+mod cached;
 mod category;
 mod child;
 mod embedded;
@@ -10,9 +12,13 @@ mod inputs;
 mod lane;
 mod leased;
 mod plan;
+mod pool;
 mod prefix;
 mod process;
 mod prompt;
+mod resident;
+mod route;
+mod routed;
 mod sample;
 mod serve;
 mod stop;
@@ -26,6 +32,8 @@ pub use backend::{
     Generation, Health, LanguageBackend, ModelInfo, Part, Prompt, Sampling, Score, ScoreRequest,
     TokenLogprob, Usage,
 };
+pub use cache::CacheLimits;
+pub use cached::CachedBackend;
 pub use category::{
     Calibration, category_by_embedding, combined, decide, flag_sentence, flags_by_embedding,
     label_sentence, softmax,
@@ -35,5 +43,8 @@ pub use embedded::{EmbeddedBackend, EmbeddedConfig, Recycle};
 pub use inputs::TextInputs;
 pub use lane::{OnLane, TextLane};
 pub use leased::LeasedBackend;
+pub use pool::{MODELS_MAX, ModelPool, PoolModel, PoolStats, PooledBackend};
 pub use prompt::{PromptShape, quoted, shape_of};
+pub use route::{of_category, of_generate, of_score};
+pub use routed::RoutedBackend;
 pub use understand::{CategoryAnswer, Parts, SummaryAnswer, UnderstandSpec, Understander};
