@@ -252,6 +252,7 @@ async fn an_address_for_everyone_needs_a_token() {
         graph: Arc::new(Value::Null),
         metrics: Arc::new(String::new),
         ready: Arc::new(|| Ok(())),
+        language: None,
     };
     let plan = ServerPlan { listen: "0.0.0.0:0".parse().unwrap(), token: None, language: false };
     match Server::start(&plan, state).await {

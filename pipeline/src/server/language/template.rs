@@ -116,7 +116,13 @@ impl ChatTemplate {
             if let Some((_, contents)) = &mut self.jinja {
                 *contents = way;
             }
+            // A list that is printed instead of walked through.
+            let printed =
+                |part: &Part| matches!(part, Part::Template(t) if t.contains("\"type\": \"text\""));
             match self.prompt(&chat, 0) {
+                Ok(prompt) if prompt.parts.iter().any(printed) => {
+                    fault = "the chat template prints the content as a list".into();
+                }
                 Ok(prompt) if prompt.parts.contains(&Part::Data("probe".into())) => return Ok(()),
                 Ok(_) => fault = "the chat template leaves the content out".into(),
                 Err(error) => fault = error,
