@@ -116,9 +116,9 @@ impl ChatTemplate {
             if let Some((_, contents)) = &mut self.jinja {
                 *contents = way;
             }
-            // A list that is printed instead of walked through.
-            let printed =
-                |part: &Part| matches!(part, Part::Template(t) if t.contains("\"type\": \"text\""));
+            // A list that is printed instead of walked through shows its keys.
+            let shows_key = |text: &str| text.contains("'type'") || text.contains("\"type\"");
+            let printed = |part: &Part| matches!(part, Part::Template(t) if shows_key(t));
             match self.prompt(&chat, 0) {
                 Ok(prompt) if prompt.parts.iter().any(printed) => {
                     fault = "the chat template prints the content as a list".into();
