@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes this machine ready: system packages, the release binary, weights. Idempotent; a second run takes seconds.
 #   scripts/setup.sh [--tests] [--packages]
-#     --tests     also what only the tests need (RTSP server, a WebSocket library for Python, the tests themselves)
+#     --tests     also what only the tests need (RTSP server, a WebSocket library and OpenAI's client for Python, the
+#                 tests themselves)
 #     --packages  stop after the system packages
 # Expects Debian 12 and a Rust toolchain. Any failure ends in one sentence.
 set -euo pipefail
@@ -27,11 +28,12 @@ TEST_PACKAGES=(
 )
 
 packages_only=
+tests=
 build=(-p pipeline)
 for argument in "$@"; do
     case $argument in
         # Tests need some crates with more features: built together with them, the program is compiled once.
-        --tests) PACKAGES+=("${TEST_PACKAGES[@]}") build=(--workspace --bins --tests --examples) ;;
+        --tests) tests=1 PACKAGES+=("${TEST_PACKAGES[@]}") build=(--workspace --bins --tests --examples) ;;
         --packages) packages_only=1 ;;
         *) fail "setup.sh knows --tests and --packages, not $argument" ;;
     esac
@@ -87,9 +89,21 @@ toolchain() {
     fi
 }
 
+# Python packages that only tests use, by version and hash, in a folder of their own in the cache.
+openai_client() {
+    local place
+    place=$(python3 tests/tools/openai_client.py --place)
+    [ ! -d "$place" ] || return 0
+    # Half an installation is none.
+    rm -rf "$place.part"
+    python3 -m pip install --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+        --target "$place.part" -r tests/tools/openai.txt && mv "$place.part" "$place"
+}
+
 toolchain
 system_packages
 [ -z "$packages_only" ] || exit 0
 mkdir -p "$CCACHE_DIR"
 step_shown "build" cargo build --release --locked "${build[@]}"
 step_shown "weights" "$(pipeline_bin)" models pull
+[ -z "$tests" ] || step "OpenAI's client" openai_client

@@ -11,6 +11,7 @@ use crate::bench::{self, BenchArgs};
 use crate::config::{self, Overrides, Problems};
 use crate::graph::{self, GraphFormat};
 use crate::launch::{self, LaunchError, RunArgs};
+use crate::serve::{self, ServeArgs};
 use crate::subscribe::{self, SubscribeArgs};
 use crate::wiring::{self, RunEnd};
 
@@ -29,6 +30,8 @@ pub struct Cli {
 enum Command {
     /// Process streams and files.
     Run(RunArgs),
+    /// Serve a language model to other programs, without streams.
+    Serve(ServeArgs),
     /// Check a configuration and say everything that is wrong with it.
     Validate {
         /// The configuration.
@@ -64,7 +67,7 @@ enum Command {
     },
     /// Measure this machine, with the graph that `run` runs.
     Bench(BenchArgs),
-    /// The language engine's own process; started by `run`.
+    /// The language engine's own process; started by `run` and `serve`.
     #[command(hide = true)]
     LanguageEngine {
         /// Handed on as they are.
@@ -103,6 +106,15 @@ pub enum ModelsCommand {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run(&args),
+        Command::Serve(args) => {
+            log_to_stderr("info");
+            in_runtime(async move {
+                match serve::serve(&args).await {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => fail(&error, WRONG),
+                }
+            })
+        }
         Command::Validate { config, set } => with_plan(&config, &set, |plan| {
             let (stages, streams) = (plan.graph.stages.len(), plan.streams.len());
             print(&format!("{}: good ({stages} stages, {streams} streams)\n", config.display()))

@@ -151,10 +151,13 @@ fn open_resume(
 
 fn listen(plan: &mut Plan, args: &RunArgs) -> Result<(), LaunchError> {
     let Some(address) = &args.listen else { return Ok(()) };
-    let token = plan.server.take().and_then(|server| server.token);
+    let (token, language) = match plan.server.take() {
+        Some(server) => (server.token, server.language),
+        None => (None, true),
+    };
     let listen = config::listen(address, token.is_some())
         .map_err(|message| LaunchError::Call(format!("--listen: {message}")))?;
-    plan.server = Some(ServerPlan { listen, token });
+    plan.server = Some(ServerPlan { listen, token, language });
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub mod output;
 pub mod plan;
 pub mod resume;
 pub mod run;
+pub mod serve;
 pub mod server;
 pub mod show;
 pub mod subscribe;

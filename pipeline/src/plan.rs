@@ -30,6 +30,8 @@ pub struct ServerPlan {
     pub listen: SocketAddr,
     /// What clients must send.
     pub token: Option<Secret>,
+    /// Whether other programs may use the language models.
+    pub language: bool,
 }
 
 /// Who computes how much.

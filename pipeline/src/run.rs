@@ -31,6 +31,7 @@ use crate::inputs::Clip;
 use crate::launch::Launch;
 use crate::output::{Output, OutputSender};
 use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan};
+use crate::server::language::{self, LanguageApi, Served};
 use crate::server::{Server, ServerState, StreamList, StreamView};
 use crate::show;
 use crate::summary::Summary;
@@ -64,6 +65,8 @@ pub struct Rooms {
     /// Where weights are and what runs them; none when nothing was loaded.
     pub(crate) library: Option<Arc<Library>>,
     pub(crate) backends: Vec<Arc<dyn LanguageBackend>>,
+    /// The same by the names that stages use.
+    pub(crate) served: Vec<Served>,
     /// What each text model will be asked, to be prepared for.
     questions: Vec<(AskedText, Arc<TextSpec>)>,
 }
@@ -88,10 +91,12 @@ impl Rooms {
                 .map_err(|e| e.to_string())??
         };
         let mut backends: Vec<Arc<dyn LanguageBackend>> = Vec::new();
+        let mut served = Vec::new();
         let mut texts: BTreeMap<String, AskedText> = BTreeMap::new();
         for (name, model) in text_models(plan) {
             let backend = backend(&catalogue, &model)?;
             backends.push(backend.clone());
+            served.push(Served { name: name.clone(), backend: backend.clone() });
             let embedder = embedder(plan, &library, &compute)?;
             let lane = TextLane::new(compute.clone(), backend.clone(), clock.clone());
             let understander = Understander::new(backend);
@@ -118,7 +123,7 @@ impl Rooms {
                 .map_err(|e| e.to_string())?
         };
         let library = Some(library);
-        Ok(Rooms { clock, compute, models, opener, metrics, library, backends, questions })
+        Ok(Rooms { clock, compute, models, opener, metrics, library, backends, served, questions })
     }
 
     /// Lanes, and no models: for programs that bring their own.
@@ -138,6 +143,7 @@ impl Rooms {
             metrics,
             library: None,
             backends: Vec::new(),
+            served: Vec::new(),
             questions: Vec::new(),
         })
     }
@@ -161,13 +167,15 @@ impl Rooms {
 }
 
 /// Metrics are the process's, however many rooms are opened one after the other.
-fn recorder() -> Result<PrometheusHandle, String> {
+pub(crate) fn recorder() -> Result<PrometheusHandle, String> {
     static RECORDER: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
     let install = || {
-        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new()
-            .install_recorder()
+        let builder = metrics_exporter_prometheus::PrometheusBuilder::new();
+        let recorder = language::buckets(builder)
+            .and_then(metrics_exporter_prometheus::PrometheusBuilder::install_recorder)
             .map_err(|e| format!("metrics: {e}"))?;
         engine::events::describe();
+        language::describe();
         Ok(recorder)
     };
     RECORDER.get_or_init(install).clone()
@@ -199,7 +207,7 @@ fn weights_of(plan: &Plan) -> BTreeSet<String> {
 }
 
 /// Everything that is not in the cache, or not as it should be, is named at once.
-fn all_there(catalogue: &Catalogue, names: &BTreeSet<String>) -> Result<(), String> {
+pub(crate) fn all_there(catalogue: &Catalogue, names: &BTreeSet<String>) -> Result<(), String> {
     let errors: Vec<(&str, String)> = names
         .iter()
         .filter_map(|name| Some((name.as_str(), catalogue.dir(name).err()?.to_string())))
@@ -239,7 +247,10 @@ fn text_models(plan: &Plan) -> BTreeMap<String, ModelPlan> {
     models
 }
 
-fn backend(catalogue: &Catalogue, plan: &ModelPlan) -> Result<Arc<dyn LanguageBackend>, String> {
+pub(crate) fn backend(
+    catalogue: &Catalogue,
+    plan: &ModelPlan,
+) -> Result<Arc<dyn LanguageBackend>, String> {
     let Some(BackendPlan::Embedded { model }) = plan.backends.first() else {
         return Err("a language model without a backend".into());
     };
@@ -324,11 +335,15 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     }
     let front = Front::default();
     let is_ready = Arc::new(AtomicBool::new(false));
+    let wants_language = plan.server.as_ref().is_some_and(|server| server.language);
+    let language = (wants_language && !text_models(&plan).is_empty()).then(LanguageApi::default);
     // Before the models, which take seconds: a port that is taken is told at once.
     let server = match &plan.server {
         None => None,
         Some(server_plan) => {
-            let state = server_state(&plan, &front, recorder()?, is_ready.clone());
+            let graph = graph::to_json(&plan.graph);
+            let ready = is_ready.clone();
+            let state = server_state(graph, &front, recorder()?, ready, language.clone());
             let server = Server::start(server_plan, state).await.map_err(|e| e.to_string())?;
             tracing::info!("results on ws://{}/v1/results", server.address());
             Some(server)
@@ -347,6 +362,9 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
         }
     };
     let compute = rooms.compute.clone();
+    if let Some(language) = &language {
+        language.open(rooms.served.clone());
+    }
     let sink = Arc::new(RunSink::new(&plan, clips, output.as_ref().map(Output::sender), print));
     let system = start(plan.graph.clone(), rooms, Some(sink.clone()), &front).await?;
     is_ready.store(true, Ordering::Relaxed);
@@ -379,7 +397,8 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     Ok(if progress.failed.is_empty() { RunEnd::Well } else { RunEnd::StreamsFailed })
 }
 
-async fn signal() {
+/// Returns when the user or the system wants an end.
+pub(crate) async fn signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let interrupt = tokio::signal::ctrl_c();
     match signal(SignalKind::terminate()) {
@@ -393,21 +412,23 @@ async fn signal() {
     }
 }
 
-fn server_state(
-    plan: &Plan,
+pub(crate) fn server_state(
+    graph: serde_json::Value,
     front: &Front,
     metrics: PrometheusHandle,
     is_ready: Arc<AtomicBool>,
+    language: Option<LanguageApi>,
 ) -> ServerState {
     ServerState {
         hub: front.hub.clone(),
         streams: Arc::new(Streams { board: front.board.clone() }),
-        graph: Arc::new(graph::to_json(&plan.graph)),
+        graph: Arc::new(graph),
         metrics: Arc::new(move || metrics.render()),
         ready: Arc::new(move || match is_ready.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err("models are loading".to_owned()),
         }),
+        language,
     }
 }
 

@@ -48,10 +48,12 @@ impl Rig {
             graph: Arc::new(json!({ "stages": [] })),
             metrics: Arc::new(|| "windows_total 3\n".into()),
             ready: Arc::new(|| Err("models are loading".into())),
+            language: None,
         };
         let plan = ServerPlan {
             listen: "127.0.0.1:0".parse().unwrap(),
             token: token.map(|t| t.to_owned().into()),
+            language: false,
         };
         Rig { hub, server: Server::start(&plan, state).await.unwrap() }
     }
@@ -250,8 +252,9 @@ async fn an_address_for_everyone_needs_a_token() {
         graph: Arc::new(Value::Null),
         metrics: Arc::new(String::new),
         ready: Arc::new(|| Ok(())),
+        language: None,
     };
-    let plan = ServerPlan { listen: "0.0.0.0:0".parse().unwrap(), token: None };
+    let plan = ServerPlan { listen: "0.0.0.0:0".parse().unwrap(), token: None, language: false };
     match Server::start(&plan, state).await {
         Err(ServerError::Refused(reason)) => assert!(reason.contains("server.token"), "{reason}"),
         _ => panic!("it listens to everyone"),

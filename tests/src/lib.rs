@@ -7,6 +7,7 @@
 mod binary;
 pub mod clips;
 pub mod configs;
+mod http;
 mod machine;
 pub mod results;
 mod rtsp;
@@ -15,6 +16,7 @@ mod subscriber;
 pub mod words;
 
 pub use binary::{binary, workspace};
+pub use http::{Answer, Http};
 pub use machine::{Machine, free_port};
 pub use rtsp::RtspServer;
 pub use run::{Finished, Run};

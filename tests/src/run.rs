@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::time::timeout;
 
+use crate::http::Http;
 use crate::subscriber::Subscriber;
 use crate::{Machine, binary, free_port};
 
@@ -48,6 +49,12 @@ impl Run {
         Run::spawn(machine, dir, config, args, Stdio::null())
     }
 
+    /// `pipeline serve --listen 127.0.0.1:FREE ARGS...`
+    pub fn serve(machine: &Machine, args: &[&str]) -> Run {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        Run::call(machine, dir, &["serve".as_ref()], args, Stdio::null())
+    }
+
     /// The same with a file as standard input.
     pub fn start_fed<A: AsRef<OsStr>>(
         machine: &Machine,
@@ -72,9 +79,19 @@ impl Run {
     }
 
     fn spawn<A: AsRef<OsStr>>(
-        _machine: &Machine,
+        machine: &Machine,
         dir: TempDir,
         config: &Path,
+        args: &[A],
+        stdin: Stdio,
+    ) -> Run {
+        Run::call(machine, dir, &["run".as_ref(), config.as_os_str()], args, stdin)
+    }
+
+    fn call<A: AsRef<OsStr>>(
+        _machine: &Machine,
+        dir: TempDir,
+        command: &[&OsStr],
         args: &[A],
         stdin: Stdio,
     ) -> Run {
@@ -83,8 +100,7 @@ impl Run {
             File::create(dir.path().join(name)).expect("the temporary folder takes a file").into()
         };
         let child = tokio::process::Command::new(binary())
-            .arg("run")
-            .arg(config)
+            .args(command)
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(args)
             .stdin(stdin)
@@ -102,6 +118,31 @@ impl Run {
     /// Base of its addresses: `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Asks `/health` until the language model takes work; each answer before says when to come back.
+    pub async fn until_healthy(&mut self) -> Http {
+        let http = Http::new(&self.address());
+        let healthy = timeout(Duration::from_secs(60), async {
+            loop {
+                if let Ok(Some(status)) = self.child.try_wait() {
+                    panic!("ended ({status}) before it was healthy:\n{}", self.stderr());
+                }
+                match http.try_get("/health").await {
+                    Some(answer) if answer.status == 200 => return,
+                    Some(answer) => {
+                        assert_eq!(answer.status, 503, "{answer:?}");
+                        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+                    }
+                    None => {}
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        if healthy.await.is_err() {
+            panic!("not healthy in 60 s:\n{}", self.stderr());
+        }
+        http
     }
 
     /// Connects to `/v1/results?QUERY` as soon as the server answers.

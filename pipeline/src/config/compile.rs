@@ -141,7 +141,11 @@ impl Reader<'_> {
         let raw: RawServer = self.section(node, "server")?;
         let at = node.get("listen").map_or(&node.at, |n| &n.at);
         match listen(&raw.listen, raw.token.is_some()) {
-            Ok(listen) => Some(ServerPlan { listen, token: raw.token.map(Secret::from) }),
+            Ok(listen) => Some(ServerPlan {
+                listen,
+                token: raw.token.map(Secret::from),
+                language: raw.language,
+            }),
             Err(message) => {
                 self.say(at, "server.listen", message);
                 None

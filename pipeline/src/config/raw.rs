@@ -49,11 +49,13 @@ pub struct RawServer {
     /// Bearer token that clients must send. Best written as `${NAME}`.
     #[schemars(length(min = 8), extend("writeOnly" = true))]
     pub token: Option<String>,
+    /// Whether other programs may use the stages' language models, as they would OpenAI's (docs/HTTP.md).
+    pub language: bool,
 }
 
 impl Default for RawServer {
     fn default() -> Self {
-        RawServer { listen: "127.0.0.1:8080".into(), token: None }
+        RawServer { listen: "127.0.0.1:8080".into(), token: None, language: true }
     }
 }
 

@@ -5,18 +5,21 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{App, refusal};
+use super::{App, language, refusal};
 use crate::plan::Secret;
 
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     // Probes have no token, and learn nothing that is worth one.
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/health") {
         return next.run(request).await;
     }
     match allowed(app.token.as_deref(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err((status, reason)) => {
-            let mut response = refusal(status, reason.into());
+            let mut response = match language::owns(request.uri().path()) {
+                true => language::refusal(status, reason),
+                false => refusal(status, reason.into()),
+            };
             if status == StatusCode::UNAUTHORIZED {
                 let challenge = header::HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

@@ -1,9 +1,11 @@
-//! The HTTP port: results over WebSocket and SSE, what runs, health, metrics.
+//! The HTTP port: results over WebSocket and SSE, what runs, health, metrics, and the language models for other
+//! programs.
 //!
 //! Knows only what [`ServerState`] hands it. One rule: whatever a client sends or fails to read costs that client
 //! alone. Every connection has a bounded number of bytes waiting for it, a limit on silence and on slowness.
 
 mod access;
+pub mod language;
 mod results;
 
 use std::net::SocketAddr;
@@ -27,6 +29,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::plan::{Secret, ServerPlan};
+use language::LanguageApi;
 
 /// Subscribers at a time; more get 503.
 const SUBSCRIBERS_MAX: u32 = 1_024;
@@ -44,6 +47,8 @@ pub struct ServerState {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Whether it is worth sending work here, or what is missing.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// The language models for other programs; none: without these routes.
+    pub language: Option<LanguageApi>,
 }
 
 /// Knows the streams.
@@ -164,6 +169,8 @@ impl Server {
 }
 
 fn router(app: App) -> Router {
+    let language = app.state.language.clone();
+    let language = language.map(|api| language::routes(api, app.cut.clone()));
     Router::new()
         .route("/v1/results", get(results::results))
         .route("/v1/streams", get(streams))
@@ -176,8 +183,9 @@ fn router(app: App) -> Router {
         .route("/readyz", get(ready))
         .route("/healthz", get(async || Json(json!({ "status": "ok" }))))
         .fallback(unknown)
-        .layer(middleware::from_fn_with_state(app.clone(), access::guard))
-        .with_state(app)
+        .with_state(app.clone())
+        .merge(language.unwrap_or_default())
+        .layer(middleware::from_fn_with_state(app, access::guard))
 }
 
 async fn streams(State(app): State<App>) -> Response {
@@ -192,6 +200,9 @@ async fn stream(State(app): State<App>, Path(id): Path<String>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
+    if let Some(language) = &app.state.language {
+        language.publish();
+    }
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (kind, (app.state.metrics)()).into_response()
 }
@@ -203,10 +214,14 @@ async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-async fn unknown() -> Response {
+async fn unknown(State(app): State<App>) -> Response {
     let known =
         "/v1/results, /v1/streams, /v1/streams/{id}, /v1/graph, /metrics, /healthz, /readyz";
-    refusal(StatusCode::NOT_FOUND, format!("nothing here; there is {known}"))
+    let language = match app.state.language {
+        Some(_) => format!(", {}", language::PATHS),
+        None => String::new(),
+    };
+    refusal(StatusCode::NOT_FOUND, format!("nothing here; there is {known}{language}"))
 }
 
 /// An answer that says why not.
