@@ -21,6 +21,7 @@ use super::backend::{
     BackendError, Delta, EngineStats, GenerateRequest, Generation, Health, LanguageBackend,
     ModelInfo, Score, ScoreRequest,
 };
+use super::check::check;
 use super::child::ChildArgs;
 use super::supervise::supervise;
 use super::wire::{FromChild, ToChild};
@@ -218,6 +219,7 @@ impl LanguageBackend for EmbeddedBackend {
         request: GenerateRequest,
     ) -> BoxFuture<'_, Result<Generation, BackendError>> {
         let answer = move || {
+            check(&request)?;
             if request.tokens_max > TOKENS_MAX {
                 return Err(BackendError::TooLong {
                     tokens: request.tokens_max,

@@ -1,12 +1,16 @@
 //! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
 
 mod admission;
+mod answer;
 mod backend;
 mod category;
+mod check;
 mod child;
 mod embedded;
+mod hold;
 mod inbox;
 mod inputs;
+mod likelihood;
 mod plan;
 mod prefix;
 mod prompt;
