@@ -125,7 +125,7 @@ pub enum Constraint {
     Choice(Vec<String>),
     /// A GBNF grammar with a rule `root`.
     Grammar(String),
-    /// A JSON text that this JSON Schema allows; `{}` allows any.
+    /// A JSON text on one line that this JSON Schema allows; `{}` allows any.
     Json(serde_json::Value),
     /// A text that this regular expression matches whole.
     Regex(String),
@@ -150,6 +150,7 @@ pub struct Sampling {
     /// Divides positive and multiplies negative logits of tokens that prompt or answer have; 1: none.
     pub repetition_penalty: f32,
     /// Added to the logits of these tokens; -100 to 100.
+    #[serde(deserialize_with = "super::wire::bias_by_token")]
     pub logit_bias: BTreeMap<i32, f32>,
     /// The same seed gives the same answer; none: another one each time.
     pub seed: Option<u64>,

@@ -1,16 +1,20 @@
 //! The language model: an engine in a child process, the seam in front of it, and what is asked of it.
 
 mod admission;
+mod answer;
 mod backend;
 mod cache;
 mod cached;
 mod category;
+mod check;
 mod child;
 mod embedded;
+mod hold;
 mod inbox;
 mod inputs;
 mod lane;
 mod leased;
+mod likelihood;
 mod plan;
 mod pool;
 mod prefix;

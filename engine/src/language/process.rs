@@ -19,6 +19,7 @@ use super::backend::{
     BackendError, Delta, EngineStats, GenerateRequest, Generation, Health, ModelInfo, Score,
     ScoreRequest,
 };
+use super::check::check;
 use super::embedded::EmbeddedConfig;
 use super::supervise::supervise;
 use super::wire::{FromChild, ToChild};
@@ -171,6 +172,7 @@ impl EngineProcess {
 
 impl EngineProcess {
     pub(super) fn generate(&self, request: GenerateRequest) -> Result<Generation, BackendError> {
+        check(&request)?;
         if request.tokens_max > TOKENS_MAX {
             return Err(BackendError::TooLong { tokens: request.tokens_max, limit: TOKENS_MAX });
         }

@@ -243,12 +243,22 @@ impl Engine {
                     let task = &mut self.running[task];
                     task.first.get_or_insert(now);
                     let said = task.advance(self.ctx.model(), logits);
-                    if !said.text.is_empty() {
-                        send(&self.out, FromChild::Text { id: task.id, text: said.text });
+                    let id = task.id;
+                    if let Some(token) = said.logprobs {
+                        send(&self.out, FromChild::Logprobs { id, tokens: vec![token] });
                     }
-                    if let Some(finish) = said.finish {
-                        let (id, usage) = (task.id, task.usage(now));
-                        send(&self.out, FromChild::End { id, finish, usage });
+                    if !said.text.is_empty() {
+                        send(&self.out, FromChild::Text { id, text: said.text });
+                    }
+                    if let Some(end) = said.end {
+                        let usage = task.usage(now);
+                        send(
+                            &self.out,
+                            match end {
+                                Ok(finish) => FromChild::End { id, finish, usage },
+                                Err(error) => FromChild::Error { id: Some(id), error },
+                            },
+                        );
                         task.reserve = 0; // marks the end; `settle` takes it out
                     }
                 }
