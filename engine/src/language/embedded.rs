@@ -172,6 +172,14 @@ impl EmbeddedBackend {
         self.shared.lock().pid
     }
 
+    /// Lets the child forget computed beginnings that no request needs. Nothing happens when there is no child that
+    /// takes work, or too many requests are on their way to it.
+    pub fn drop_caches(&self) {
+        if let Some(outbox) = &self.shared.lock().outbox {
+            drop(outbox.try_send(ToChild::DropCaches { id: 0 }));
+        }
+    }
+
     fn submit(
         &self,
         pending: Pending,
@@ -323,7 +331,7 @@ impl Shared {
             | ToChild::Score { id, .. }
             | ToChild::Tokenize { id, .. }
             | ToChild::Detokenize { id, .. } => self.lock().pending.contains_key(id),
-            ToChild::Cancel { .. } | ToChild::Health { .. } => true,
+            ToChild::Cancel { .. } | ToChild::Health { .. } | ToChild::DropCaches { .. } => true,
         }
     }
 

@@ -2,14 +2,16 @@
 
 mod admission;
 mod backend;
+mod blocks;
 mod category;
 mod child;
 mod embedded;
 mod inbox;
 mod inputs;
 mod plan;
-mod prefix;
 mod prompt;
+mod quantum;
+mod rank;
 mod sample;
 mod serve;
 mod stop;

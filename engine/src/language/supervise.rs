@@ -168,7 +168,8 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
                         | ToChild::Tokenize { id, .. }
                         | ToChild::Detokenize { id, .. }
                         | ToChild::Cancel { id }
-                        | ToChild::Health { id } => *id,
+                        | ToChild::Health { id }
+                        | ToChild::DropCaches { id } => *id,
                     };
                     shared.dispatch(FromChild::Error { id: Some(id), error });
                     Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::backend::{
     BackendError, Constraint, Finish, GenerateRequest, Part, Prompt, Score, ScoreRequest, Usage,
 };
-use super::prefix::Shared;
+use super::rank::Turn;
 use super::sample::{self, Choices, Random};
 use super::stop::StopScanner;
 
@@ -23,8 +23,7 @@ const STOPS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) id: u64,
-    pub(super) priority: i32,
-    pub(super) arrival: u64,
+    pub(super) turn: Turn,
     pub(super) until: Option<Mono>,
     pub(super) enqueued: Mono,
     pub(super) started: Option<Mono>,
@@ -32,18 +31,19 @@ pub(super) struct Task {
     /// The prompt and what was generated.
     pub(super) tokens: Vec<Token>,
     pub(super) prompt_len: usize,
-    /// Leading tokens worth keeping for others.
+    /// Leading tokens that are known to come again.
     pub(super) reuse: usize,
+    /// Shares computed beginnings with its like only.
+    pub(super) salt: Option<Arc<str>>,
     /// Most tokens it can come to.
     pub(super) reserve: usize,
     /// Where its tokens are, once it runs.
     pub(super) seq: u32,
     /// Tokens of it that are computed.
     pub(super) computed: usize,
-    pub(super) shared: Option<Shared>,
     pub(super) cached: usize,
-    /// What it had computed when it gave up its place.
-    pub(super) saved: Option<Vec<u8>>,
+    /// Whether it was in a step.
+    pub(super) stepped: bool,
     pub(super) kind: Kind,
 }
 
@@ -148,6 +148,7 @@ impl Task {
         let kind = Kind::Generate(Box::new(generating));
         let mut task = Task::new(model, id, now, prompt, kind)?;
         task.limit(bounds, extra, request.priority, request.time_limit_ms)?;
+        task.salt = request.cache_salt.map(Arc::from);
         Ok(task)
     }
 
@@ -201,25 +202,29 @@ impl Task {
         if tokens.is_empty() {
             return Err(BackendError::BadRequest { detail: "the prompt is empty".into() });
         }
-        Ok(Task {
+        Ok(Task::of(id, now, tokens, reuse, kind))
+    }
+
+    /// A request of which nothing is computed.
+    pub(super) fn of(id: u64, now: Mono, tokens: Vec<Token>, reuse: usize, kind: Kind) -> Task {
+        Task {
             id,
-            priority: 0,
-            arrival: 0,
+            turn: Turn::new(0, now),
             until: None,
             enqueued: now,
             started: None,
             first: None,
             prompt_len: tokens.len(),
             reuse,
+            salt: None,
             reserve: 0,
             tokens,
             seq: 0,
             computed: 0,
-            shared: None,
             cached: 0,
-            saved: None,
+            stepped: false,
             kind,
-        })
+        }
     }
 
     fn limit(
@@ -230,7 +235,7 @@ impl Task {
         time_limit_ms: Option<u64>,
     ) -> Result<(), BackendError> {
         self.reserve = self.prompt_len.saturating_add(extra);
-        self.priority = priority;
+        self.turn = Turn::new(priority, self.enqueued);
         self.until = time_limit_ms.map(|ms| self.enqueued + Duration::from_millis(ms));
         if self.reserve > bounds.tokens_max {
             return Err(BackendError::TooLong {
@@ -241,18 +246,14 @@ impl Task {
         Ok(())
     }
 
-    /// Cells promised to it alone.
-    pub(super) fn cells(&self) -> usize {
-        self.reserve.saturating_sub(self.shared.map_or(0, |s| s.len))
-    }
-
     /// Tokens that are not computed yet.
     pub(super) fn behind(&self) -> usize {
         self.tokens.len() - self.computed
     }
 
-    pub(super) fn is_urgent(&self) -> bool {
-        self.priority < 0
+    /// Whether its next step is one token of its answer.
+    pub(super) fn generates(&self) -> bool {
+        self.behind() == 1 && self.tokens.len() > self.prompt_len
     }
 
     /// Nothing of it is computed any more; what it said stays said.

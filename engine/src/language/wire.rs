@@ -19,12 +19,33 @@ pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToChild {
-    Generate { id: u64, request: GenerateRequest },
-    Score { id: u64, request: ScoreRequest },
-    Tokenize { id: u64, text: String, special: bool },
-    Detokenize { id: u64, tokens: Vec<i32> },
-    Cancel { id: u64 },
-    Health { id: u64 },
+    Generate {
+        id: u64,
+        request: GenerateRequest,
+    },
+    Score {
+        id: u64,
+        request: ScoreRequest,
+    },
+    Tokenize {
+        id: u64,
+        text: String,
+        special: bool,
+    },
+    Detokenize {
+        id: u64,
+        tokens: Vec<i32>,
+    },
+    Cancel {
+        id: u64,
+    },
+    Health {
+        id: u64,
+    },
+    /// Forgets computed beginnings that no request needs; not answered.
+    DropCaches {
+        id: u64,
+    },
 }
 
 /// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Whole`, `Health`, `Error`.
