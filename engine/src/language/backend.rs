@@ -96,7 +96,8 @@ pub enum Part {
 pub struct Prompt {
     /// In order.
     pub parts: Vec<Part>,
-    /// How many leading parts come again in later requests: they are computed once and shared.
+    /// How many leading parts are known to come again. Beginnings are shared without it; with it they are kept
+    /// longer than those that came once.
     #[serde(default)]
     pub reuse: usize,
 }
@@ -309,22 +310,36 @@ pub struct EngineStats {
     pub prefill_tokens_per_s: f64,
     /// Measured over recent steps of one sequence that only generated; 0 before the first.
     pub decode_tokens_per_s: f64,
-    /// Cells in use or promised.
+    /// Cells in use or promised, in blocks of 16; those that are kept of ended requests included.
     pub cells_used: u32,
+    /// Those of them that no running request holds: computed beginnings, kept until others need the room.
+    pub cells_cached: u32,
     /// Cells of the pool.
     pub cells: u32,
-    /// Shared prefixes that are kept.
+    /// Sequences that are kept to share beginnings of, or for requests that gave up their place.
     pub prefixes: u32,
-    /// Requests that asked for a shared prefix.
+    /// Requests that looked for a computed beginning, each once.
     pub prefix_queries: u64,
     /// Prompt tokens that were not computed again.
     pub prefix_tokens_hit: u64,
     /// Steps that an urgent arrival interrupted.
     pub aborts: u64,
+    /// Tokens that these had computed and lost, or not begun: the work that comes again.
+    pub abort_tokens: u64,
     /// Requests that gave up their place to a more urgent one and came back.
     pub preemptions: u64,
     /// Steps so far.
     pub steps: u64,
+    /// Time of the longest but one in a hundred of the last 256 steps; 0 before the first.
+    pub step_ms_p99: f64,
+    /// The longest of them.
+    pub step_ms_max: f64,
+    /// Prompt tokens that the last step could read.
+    pub chunk_tokens: u32,
+    /// Arrival of an urgent request to the start of its first step, median of the last 256; 0 before the first.
+    pub urgent_wait_ms_p50: f64,
+    /// The longest but one in a hundred of them.
+    pub urgent_wait_ms_p99: f64,
     /// Age of the running step; 0 between steps.
     pub step_age_ms: u64,
     /// Resident memory of the engine's process.

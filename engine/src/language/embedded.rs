@@ -144,6 +144,12 @@ impl EmbeddedBackend {
         self.current().pid()
     }
 
+    /// Lets the child forget computed beginnings that no request needs. Nothing happens when there is no child that
+    /// takes work.
+    pub fn drop_caches(&self) {
+        self.current().drop_caches();
+    }
+
     fn current(&self) -> EngineProcess {
         self.shared.lock().current.clone()
     }

@@ -249,6 +249,15 @@ impl EngineProcess {
         }
     }
 
+    pub(super) fn drop_caches(&self) {
+        let mut state = self.shared.lock();
+        if state.outbox.is_some() {
+            state.ahead.push(ToChild::DropCaches { id: 0 });
+            drop(state);
+            self.shared.ahead.notify_one();
+        }
+    }
+
     pub(super) fn downgrade(&self) -> WeakProcess {
         WeakProcess {
             shared: Arc::downgrade(&self.shared),
@@ -322,6 +331,7 @@ impl Shared {
             ToChild::Cancel { .. }
             | ToChild::Pause { .. }
             | ToChild::Resume
+            | ToChild::DropCaches { .. }
             | ToChild::Health { .. } => true,
         }
     }

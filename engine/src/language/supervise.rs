@@ -167,6 +167,7 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
                         | ToChild::Detokenize { id, .. }
                         | ToChild::Cancel { id }
                         | ToChild::Pause { id }
+                        | ToChild::DropCaches { id }
                         | ToChild::Health { id } => Some(*id),
                         ToChild::Resume => None,
                     };

@@ -11,7 +11,7 @@ use super::backend::{
 };
 use super::hold::tokens_of_each;
 use super::likelihood;
-use super::prefix::Shared;
+use super::rank::Turn;
 
 /// Log-likelihood of what can't be.
 const IMPOSSIBLE: f64 = -1e9;
@@ -20,8 +20,7 @@ const IMPOSSIBLE: f64 = -1e9;
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) id: u64,
-    pub(super) priority: i32,
-    pub(super) arrival: u64,
+    pub(super) turn: Turn,
     pub(super) until: Option<Mono>,
     pub(super) enqueued: Mono,
     pub(super) started: Option<Mono>,
@@ -29,18 +28,19 @@ pub(super) struct Task {
     /// The prompt and what was generated.
     pub(super) tokens: Vec<Token>,
     pub(super) prompt_len: usize,
-    /// Leading tokens worth keeping for others.
+    /// Leading tokens that are known to come again.
     pub(super) reuse: usize,
+    /// Shares computed beginnings with its like only.
+    pub(super) salt: Option<Arc<str>>,
     /// Most tokens it can come to.
     pub(super) reserve: usize,
     /// Where its tokens are, once it runs.
     pub(super) seq: u32,
     /// Tokens of it that are computed.
     pub(super) computed: usize,
-    pub(super) shared: Option<Shared>,
     pub(super) cached: usize,
-    /// What it had computed when it gave up its place.
-    pub(super) saved: Option<Vec<u8>>,
+    /// Whether it was in a step.
+    pub(super) stepped: bool,
     pub(super) kind: Kind,
 }
 
@@ -79,9 +79,10 @@ impl Task {
     ) -> Result<Task, BackendError> {
         let (tokens, reuse) = tokens_of_prompt(model, &request.prompt)?;
         let generating = Generating::new(model, &request, &tokens)?;
-        let mut task = Task::new(id, now, tokens, reuse, Kind::Generate(Box::new(generating)));
+        let mut task = Task::of(id, now, tokens, reuse, Kind::Generate(Box::new(generating)));
         let extra = request.tokens_max as usize;
         task.limit(bounds, extra, request.priority, request.time_limit_ms)?;
+        task.salt = request.cache_salt.map(Arc::from);
         Ok(task)
     }
 
@@ -104,7 +105,7 @@ impl Task {
         let tails: usize = continuations.iter().map(|c| c.len() - 1).sum();
         let kind = Kind::Score(Scoring { continuations, sums, next: None });
         let (tokens, reuse) = tokens_of_prompt(model, &request.prefix)?;
-        let mut task = Task::new(id, now, tokens, reuse, kind);
+        let mut task = Task::of(id, now, tokens, reuse, kind);
         task.limit(
             bounds,
             tails.min(bounds.continuation_max),
@@ -114,24 +115,24 @@ impl Task {
         Ok(task)
     }
 
-    fn new(id: u64, now: Mono, tokens: Vec<Token>, reuse: usize, kind: Kind) -> Task {
+    /// A request of which nothing is computed.
+    pub(super) fn of(id: u64, now: Mono, tokens: Vec<Token>, reuse: usize, kind: Kind) -> Task {
         Task {
             id,
-            priority: 0,
-            arrival: 0,
+            turn: Turn::new(0, now),
             until: None,
             enqueued: now,
             started: None,
             first: None,
             prompt_len: tokens.len(),
             reuse,
+            salt: None,
             reserve: 0,
             tokens,
             seq: 0,
             computed: 0,
-            shared: None,
             cached: 0,
-            saved: None,
+            stepped: false,
             kind,
         }
     }
@@ -144,7 +145,7 @@ impl Task {
         time_limit_ms: Option<u64>,
     ) -> Result<(), BackendError> {
         self.reserve = self.prompt_len.saturating_add(extra);
-        self.priority = priority;
+        self.turn = Turn::new(priority, self.enqueued);
         self.until = time_limit_ms.map(|ms| self.enqueued + Duration::from_millis(ms));
         if self.reserve > bounds.tokens_max {
             return Err(BackendError::TooLong {
@@ -155,18 +156,14 @@ impl Task {
         Ok(())
     }
 
-    /// Cells promised to it alone.
-    pub(super) fn cells(&self) -> usize {
-        self.reserve.saturating_sub(self.shared.map_or(0, |s| s.len))
-    }
-
     /// Tokens that are not computed yet.
     pub(super) fn behind(&self) -> usize {
         self.tokens.len() - self.computed
     }
 
-    pub(super) fn is_urgent(&self) -> bool {
-        self.priority < 0
+    /// Whether its next step is one token of its answer.
+    pub(super) fn generates(&self) -> bool {
+        self.behind() == 1 && self.tokens.len() > self.prompt_len
     }
 
     /// Nothing of it is computed any more; what it said stays said.

@@ -48,6 +48,10 @@ pub(super) enum ToChild {
     Health {
         id: u64,
     },
+    /// Forgets computed beginnings that no request needs; not answered.
+    DropCaches {
+        id: u64,
+    },
 }
 
 /// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Whole`, `Health`, `Error`.
