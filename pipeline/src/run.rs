@@ -16,7 +16,8 @@ use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, Text
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
-    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, TextLane, Understander,
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, LeasedBackend, TextLane,
+    Understander,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -47,6 +48,8 @@ pub enum RunEnd {
 
 /// Time that a stop may take before what is left is cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// Stream of requests that come over HTTP, for fairness among equals.
+const OTHER_PROGRAMS: &str = "http";
 const RUNTIME: &str = "onnxruntime";
 const EMBEDDER: &str = "minilm-l6-v2";
 
@@ -96,9 +99,16 @@ impl Rooms {
         for (name, model) in text_models(plan) {
             let backend = backend(&catalogue, &model)?;
             backends.push(backend.clone());
-            served.push(Served { name: name.clone(), backend: backend.clone() });
             let embedder = embedder(plan, &library, &compute)?;
             let lane = TextLane::new(compute.clone(), backend.clone(), clock.clone());
+            // Other programs' requests take the lane that the streams' texts take, and wait for it.
+            let leased = LeasedBackend::new(
+                backend.clone(),
+                lane.clone(),
+                OTHER_PROGRAMS.into(),
+                clock.clone(),
+            );
+            served.push(Served { name: name.clone(), backend: Arc::new(leased) });
             let understander = Understander::new(backend);
             let languages = vec!["en".to_owned()];
             let text = TextModel::new(understander, Some(lane), embedder, clock.clone(), languages);
@@ -247,22 +257,22 @@ fn text_models(plan: &Plan) -> BTreeMap<String, ModelPlan> {
     models
 }
 
-pub(crate) fn backend(
-    catalogue: &Catalogue,
-    plan: &ModelPlan,
-) -> Result<Arc<dyn LanguageBackend>, String> {
+fn backend(catalogue: &Catalogue, plan: &ModelPlan) -> Result<Arc<dyn LanguageBackend>, String> {
     let Some(BackendPlan::Embedded { model }) = plan.backends.first() else {
         return Err("a language model without a backend".into());
     };
     let (name, file) = weights(catalogue, model)?;
+    Ok(Arc::new(EmbeddedBackend::start(embedded(ChildArgs::new(file), name)?)))
+}
+
+/// How this program runs a language engine beside itself.
+pub(crate) fn embedded(child: ChildArgs, model: String) -> Result<EmbeddedConfig, String> {
     let program = std::env::current_exe().map_err(|e| format!("this program's file: {e}"))?;
-    let config =
-        EmbeddedConfig::new(program, vec!["language-engine".into()], ChildArgs::new(file), name);
-    Ok(Arc::new(EmbeddedBackend::start(config)))
+    Ok(EmbeddedConfig::new(program, vec!["language-engine".into()], child, model))
 }
 
 /// A catalogue name, or the path of a GGUF file of the user's own.
-fn weights(catalogue: &Catalogue, model: &str) -> Result<(String, PathBuf), String> {
+pub(crate) fn weights(catalogue: &Catalogue, model: &str) -> Result<(String, PathBuf), String> {
     if model.ends_with(".gguf") {
         let path = PathBuf::from(model);
         let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());

@@ -141,7 +141,7 @@ impl Engine {
             slots: LONG as u32 + 2,
             ..ChildArgs::new(model.to_owned())
         };
-        let backend = crate::run::embedded(child, MODEL.to_owned())?;
+        let backend = EmbeddedBackend::start(crate::run::embedded(child, MODEL.to_owned())?);
         backend.ready().await;
         Ok(Engine { backend, clock: Arc::new(SystemClock::new()) })
     }
@@ -222,7 +222,9 @@ async fn long_rate(
         None => tokio::time::sleep(span_max).await,
         Some(times) => {
             for n in 0..URGENT as u64 {
-                if engine.clock.now().since(from) > span_max || readers.iter().any(|r| r.is_finished()) {
+                if engine.clock.now().since(from) > span_max
+                    || readers.iter().any(|r| r.is_finished())
+                {
                     break;
                 }
                 times.add(engine.ask(request(32, 4_000 + n, 8, -1)).await?.0);

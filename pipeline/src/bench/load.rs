@@ -20,10 +20,10 @@ const WORDS: &[&str] = &[
     "his", "they", "be", "at", "one", "have", "this", "from", "or", "had", "by", "hot", "but",
     "some", "what", "there", "we", "can", "out", "other", "were", "all", "your", "when", "up",
     "use", "word", "how", "said", "an", "each", "she", "which", "do", "their", "time", "if",
-    "will", "way", "about", "many", "then", "them", "would", "write", "like", "so", "these",
-    "her", "long", "make", "thing", "see", "him", "two", "has", "look", "more", "day", "could",
-    "go", "come", "did", "my", "sound", "no", "most", "number", "who", "over", "know", "water",
-    "than", "call", "first", "people", "may", "down", "side", "been", "now", "find",
+    "will", "way", "about", "many", "then", "them", "would", "write", "like", "so", "these", "her",
+    "long", "make", "thing", "see", "him", "two", "has", "look", "more", "day", "could", "go",
+    "come", "did", "my", "sound", "no", "most", "number", "who", "over", "know", "water", "than",
+    "call", "first", "people", "may", "down", "side", "been", "now", "find",
 ];
 
 /// One request.
@@ -136,9 +136,8 @@ impl Target {
     /// Sum of a metric over its labels; none when the server has no such.
     pub(super) async fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics").await.ok()?;
-        let is_named = |line: &&str| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-        };
+        let is_named =
+            |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
         let values = text.lines().filter(is_named);
         values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).reduce(|a, b| a + b)
     }

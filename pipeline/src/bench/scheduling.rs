@@ -20,20 +20,23 @@ pub(super) fn measure(report: &mut Report) {
 
 /// Processor time of a job taken in, started and completed.
 fn decision_us() -> Option<f64> {
-    let config =
-        SchedulerConfig { queue_max: usize::MAX, ..SchedulerConfig::for_lanes(2) };
+    let config = SchedulerConfig { queue_max: usize::MAX, ..SchedulerConfig::for_lanes(2) };
     let mut scheduler = Scheduler::new(config).ok()?;
     let classes = [Class::Text, Class::TextInput, Class::Vision, Class::Vision, Class::Audio];
-    let models: Vec<ModelKey> = classes.iter().enumerate().map(|(n, class)| {
-        scheduler.add_model(ModelSpec {
-            name: format!("m{n}").into(),
-            class: *class,
-            batch_max: 1,
-            width: 1,
-            batch_wait_max: Duration::ZERO,
-            interruptible: false,
+    let models: Vec<ModelKey> = classes
+        .iter()
+        .enumerate()
+        .map(|(n, class)| {
+            scheduler.add_model(ModelSpec {
+                name: format!("m{n}").into(),
+                class: *class,
+                batch_max: 1,
+                width: 1,
+                batch_wait_max: Duration::ZERO,
+                interruptible: false,
+            })
         })
-    }).collect();
+        .collect();
     let streams: Vec<StreamId> = (0..64).map(|n| StreamId::from(format!("s{n}"))).collect();
     let mut submitted = 0_usize;
     let mut submit = |scheduler: &mut Scheduler, now: Mono| {

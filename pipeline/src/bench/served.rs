@@ -78,11 +78,6 @@ impl Server {
         Ok(Server { target, child })
     }
 
-    /// Process id, for its processor time.
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.child.id()
-    }
-
     /// Waits for its end, so that it computes no more beside the next one.
     pub(super) async fn end(mut self) {
         // Gone already: nothing to wait for.

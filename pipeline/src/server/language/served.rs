@@ -75,7 +75,9 @@ impl Model {
         })
     }
 
-    pub(super) fn info(&self) -> Result<Arc<ModelInfo>, ApiError> {
+    /// What the model says of itself, once it is loaded.
+    pub(super) async fn info(&self) -> Result<Arc<ModelInfo>, ApiError> {
+        self.backend().open().await?;
         self.backend().info().ok_or_else(|| match self.health() {
             Health::Down { detail } => loading(&detail),
             Health::Loading | Health::Ready => loading("the model is loading"),
@@ -113,7 +115,7 @@ impl Model {
         if let Some(tokens_max) = tokens_max {
             return Ok((prompt, tokens_max));
         }
-        let limit = self.info()?.context_tokens_max;
+        let limit = self.info().await?.context_tokens_max;
         let (prompt, tokens) = self.counted(prompt).await?;
         match limit.checked_sub(tokens) {
             Some(left @ 1..) => Ok((prompt, left)),
@@ -123,7 +125,7 @@ impl Model {
 
     /// A conversation as the model's template writes it.
     pub(super) async fn render(&self, chat: Chat) -> Result<Prompt, ApiError> {
-        let template = self.template()?;
+        let template = self.template(self.info().await?);
         let now = unix_s();
         let render = move || template.prompt(&chat, now);
         // A template is a program from a file: its time is not the server's.
@@ -153,20 +155,19 @@ impl Model {
 
     /// The token that starts every prompt, if there is one.
     pub(super) async fn start(&self) -> Result<Option<i32>, ApiError> {
-        let text = self.info()?.start_text.clone();
+        let text = self.info().await?.start_text.clone();
         if text.is_empty() {
             return Ok(None);
         }
         Ok(self.backend().tokenize(text, true).await?.first().copied())
     }
 
-    fn template(&self) -> Result<Arc<ChatTemplate>, ApiError> {
-        let info = self.info()?;
+    fn template(&self, info: Arc<ModelInfo>) -> Arc<ChatTemplate> {
         let mut known = self.template.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, template)) = known.as_ref()
             && *of == info
         {
-            return Ok(template.clone());
+            return template.clone();
         }
         let template = Arc::new(ChatTemplate::new(&info));
         if let Some(fault) = template.fault() {
@@ -174,7 +175,7 @@ impl Model {
             tracing::warn!(model, fault, "chat messages are given as plain lines");
         }
         *known = Some((info, template.clone()));
-        Ok(template)
+        template
     }
 }
 

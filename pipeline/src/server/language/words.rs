@@ -57,7 +57,7 @@ pub(super) async fn tokenize(room: &Room, body: &Map<String, Value>) -> Result<R
         _ => None,
     };
     let model = room.api.model(fields.text("model")?)?;
-    let info = model.info()?;
+    let info = model.info().await?;
     let tokens = match (chat, prompt) {
         (Some(chat), _) => {
             let (prompt, _) = model.counted(model.render(chat).await?).await?;
