@@ -21,6 +21,7 @@ const BATCH: &str = "pipeline_batch_size";
 const STARTS: &str = "pipeline_batches_total";
 const ERROR: &str = "pipeline_cost_error_ratio";
 const PREEMPTED: &str = "pipeline_preempted_seconds";
+const PIECE: &str = "pipeline_piece_seconds";
 const STUCK: &str = "pipeline_lanes_stuck";
 const STUCK_TOTAL: &str = "pipeline_lane_stuck_total";
 
@@ -75,6 +76,17 @@ pub enum Event {
         lanes: Vec<usize>,
         /// Computed for nothing.
         lost: Duration,
+    },
+    /// A stretch ended that could not have been ended before.
+    Piece {
+        /// When.
+        at: Mono,
+        /// Its rank.
+        class: Class,
+        /// Its model.
+        model: Arc<str>,
+        /// A whole batch, or where those can be ended half-way the time from being asked to having ended.
+        length: Duration,
     },
     /// A job ended.
     Ended {
@@ -139,6 +151,12 @@ pub fn describe() {
         Unit::Seconds,
         "Computed for nothing by batches that were ended half-way for text."
     );
+    describe_histogram!(
+        PIECE,
+        Unit::Seconds,
+        "Stretches that could not be ended once begun: whole batches, or where those can be ended half-way the time \
+         from being asked to having ended."
+    );
     describe_gauge!(STUCK, Unit::Count, "Lanes quarantined because their call has not returned.");
     describe_counter!(STUCK_TOTAL, Unit::Count, "Times a lane was quarantined.");
 }
@@ -166,6 +184,9 @@ pub(crate) fn record(event: &Event) {
         }
         Event::Preempted { class, model, lost, .. } => {
             histogram!(PREEMPTED, &labels(class, model)).record(lost.as_secs_f64());
+        }
+        Event::Piece { class, model, length, .. } => {
+            histogram!(PIECE, &labels(class, model)).record(length.as_secs_f64());
         }
         Event::Ended { class, model, end, queue, compute, .. } => {
             let [class, model] = labels(class, model);

@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod convert;
+pub mod cost;
 mod files;
 pub mod llama;
 mod model;

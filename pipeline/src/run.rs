@@ -12,7 +12,10 @@ use actors::fusion::{Alerts, Taxonomy};
 use actors::hub::Hub;
 use actors::plan::GraphPlan;
 use actors::stages::Settings;
-use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel, TextSpec};
+use actors::{
+    AskedText, Board, Deps, INSTANCES_READY, Library, ModelSet, ResultSink, System, TextModel,
+    TextSpec,
+};
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
@@ -556,6 +559,6 @@ fn embedder(
     let handle = compute
         .register(EMBEDDER, engine::Class::Text, move || Embedder::open(&library.runtime, &dir))
         .map_err(|e| e.to_string())?;
-    handle.prepare(compute.stats().lanes.min(2)).map_err(|e| e.to_string())?;
+    handle.prepare(compute.stats().lanes.min(INSTANCES_READY)).map_err(|e| e.to_string())?;
     Ok(Some(handle))
 }
