@@ -29,11 +29,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use models::words::Embedder;
 use models::{Catalogue, Runtime};
 
+use crate::cost::{self, Costs};
 use crate::graph;
 use crate::inputs::Clip;
 use crate::launch::Launch;
 use crate::output::{Output, OutputSender};
-use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan};
+use crate::plan::{BackendPlan, ComputePlan, ModelPlan, Plan};
 use crate::server::{Server, ServerState, StreamList, StreamView};
 use crate::show;
 use crate::summary::Summary;
@@ -50,7 +51,7 @@ pub enum RunEnd {
 /// Time that a stop may take before what is left is cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const RUNTIME: &str = "onnxruntime";
-const EMBEDDER: &str = "minilm-l6-v2";
+pub(crate) const EMBEDDER: &str = "minilm-l6-v2";
 
 /// The parts of a running pipeline that outlive its streams.
 pub struct Rooms {
@@ -182,14 +183,14 @@ fn recorder() -> Result<PrometheusHandle, String> {
 }
 
 fn compute_config(plan: &ComputePlan) -> ComputeConfig {
-    let lanes = match plan.lanes {
-        Lanes::Auto => std::thread::available_parallelism().map_or(2, usize::from),
-        Lanes::Count(lanes) => lanes,
-    };
-    let mut config = ComputeConfig::for_lanes(lanes);
-    for (class, share) in &plan.shares {
-        config.scheduler.shares.insert(*class, *share);
-    }
+    let mut config = ComputeConfig::for_lanes(plan.lanes_here());
+    let scheduler = &mut config.scheduler;
+    scheduler.shares = plan.shares.clone();
+    scheduler.order = plan.order.clone();
+    scheduler.wait_max = plan.wait_max;
+    scheduler.text_lane = plan.text_lane;
+    scheduler.foreign_piece_max = plan.foreign_piece_max;
+    scheduler.preempt = plan.preempt;
     config
 }
 
@@ -344,6 +345,7 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     };
     let loaded = async {
         let rooms = Rooms::open(&plan).await?;
+        cost::prime(&rooms.compute, &Costs::here(&Catalogue::builtin()));
         rooms.ready(Duration::from_secs(60)).await;
         Ok::<Rooms, String>(rooms)
     };
@@ -376,6 +378,9 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     let progress = system.drain(DRAIN_LIMIT).await;
     if let Some(server) = server {
         server.shutdown(Duration::from_secs(1)).await;
+    }
+    if let Err(error) = cost::keep(&Catalogue::builtin(), &compute.stats()) {
+        tracing::warn!(error, "what models cost here could not be kept");
     }
     compute.shutdown(Duration::from_secs(1)).await;
     let summary = sink.finish();
