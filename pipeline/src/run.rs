@@ -227,7 +227,7 @@ fn all_there(catalogue: &Catalogue, names: &BTreeSet<String>) -> Result<(), Stri
     }
 }
 
-fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
+pub(crate) fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
     let runtime = catalogue.dir(RUNTIME).map_err(|e| e.to_string())?;
     let runtime = Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
     let catalogue = catalogue.clone();

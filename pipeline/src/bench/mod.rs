@@ -6,10 +6,12 @@
 mod bare;
 mod clips;
 mod clips_made;
+mod costs;
 mod freshness;
 mod latency;
 mod machine;
 mod memory;
+mod models;
 mod null;
 mod overhead;
 mod priority;
@@ -61,6 +63,8 @@ enum BenchName {
     Priority,
     /// Resident memory at the start, per stream, and over time.
     Memory,
+    /// What each model costs on this machine, alone on one thread; kept for `validate` and `run`.
+    Models,
 }
 
 /// How figures are written.
@@ -92,6 +96,7 @@ pub async fn bench(args: &BenchArgs) -> Result<String, String> {
         BenchName::Overhead => overhead::bench(args).await?,
         BenchName::Priority => priority::bench(args).await?,
         BenchName::Memory => memory::bench(args).await?,
+        BenchName::Models => models::bench(args).await?,
     };
     Ok(match args.format {
         BenchFormat::Table => report.table(&machine),

@@ -22,6 +22,8 @@ pub use finding::{Finding, FindingKind};
 pub use profile::{By, MachineId, Measured, Profile};
 pub use show::{json, table};
 
+pub(crate) use profile::{path as profile_path, today};
+
 use crate::plan::Plan;
 
 /// Judges a plan by what is known of this machine.

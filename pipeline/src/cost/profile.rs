@@ -72,7 +72,7 @@ pub enum By {
 }
 
 /// Where the catalogue's user keeps it.
-pub(super) fn path(catalogue: &Catalogue) -> PathBuf {
+pub(crate) fn path(catalogue: &Catalogue) -> PathBuf {
     catalogue.cache().join("costs.json")
 }
 
@@ -189,7 +189,7 @@ fn part_of(path: &Path) -> PathBuf {
 }
 
 /// The day, as the file system has it: what writes beside `path` is dated so.
-pub(super) fn today(path: &Path) -> Result<String, String> {
+pub(crate) fn today(path: &Path) -> Result<String, String> {
     let part = part_of(path);
     let failed = |e: std::io::Error| format!("{}: {e}", part.display());
     let made = std::fs::File::create(&part).and_then(|file| file.metadata()?.modified());
