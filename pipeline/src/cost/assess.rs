@@ -127,12 +127,12 @@ pub struct Assessment {
 impl Assessment {
     /// Lanes that all of it keeps busy.
     pub fn lanes(&self) -> f64 {
-        self.rows.iter().map(|row| row.lanes).sum()
+        self.rows.iter().fold(0.0, |all, row| all + row.lanes)
     }
 
     /// Lanes that long pieces of other classes than text keep busy.
     pub fn lanes_long(&self) -> f64 {
-        self.rows.iter().filter(|row| row.is_long).map(|row| row.lanes).sum()
+        self.rows.iter().filter(|row| row.is_long).fold(0.0, |all, row| all + row.lanes)
     }
 
     /// Length of the longest way.
