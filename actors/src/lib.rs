@@ -19,7 +19,8 @@ pub mod windows;
 
 pub use ask::{Ask, Asked};
 pub use models::{
-    AskActivity, AskReading, AskRegions, AskTranscriber, FindWeights, Library, ModelSet,
+    AskActivity, AskReading, AskRegions, AskTranscriber, FindWeights, INSTANCES_READY, Library,
+    ModelSet,
 };
 pub use port::PortCounts;
 pub use system::{AddError, Board, Deps, EdgeStatus, Progress, ResultSink, StreamStatus, System};

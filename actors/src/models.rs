@@ -59,8 +59,8 @@ pub struct ModelSet {
 const SCENES_TOP: usize = 20;
 /// Instances of a model that are loaded before the first job; more, up to one a lane, when lanes first run it side
 /// by side, which then waits for the load.
-const INSTANCES_READY: usize = 4;
-const VOICE_ACTIVITY: &str = "silero-vad-v6";
+pub const INSTANCES_READY: usize = 4;
+pub(crate) const VOICE_ACTIVITY: &str = "silero-vad-v6";
 
 impl ModelSet {
     /// Catalogue names of the weights that [`ModelSet::load`] will want.

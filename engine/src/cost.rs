@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use media::Mono;
 
+use crate::runs::Runs;
+
 /// Runs remembered per batch size: enough for a p90, few enough to follow a change within seconds.
 const WINDOW_RUNS: usize = 32;
 /// A batch size not run for this long is estimated from fresher ones, where there are any.
@@ -15,6 +17,8 @@ const STALE_AFTER: Duration = Duration::from_secs(10);
 const DECAY_HALF_LIFE: Duration = Duration::from_secs(4);
 /// A run observed while work is refused outweighs what was believed: old runs are cut to this fraction.
 const TRIAL_KEEPS: usize = 4;
+/// Runs that stand for what was measured before the start: the first real ones soon outweigh them.
+const PRIMED_RUNS: usize = 4;
 /// Ratios (actual to predicted) are kept in thousandths, so that one window type serves both.
 const RATIO_ONE: u64 = 1_000;
 
@@ -25,6 +29,8 @@ struct Window {
     p50: u64,
     p90: u64,
     newest: Mono,
+    /// All runs since the start, where they are costs.
+    all: Runs,
 }
 
 impl Window {
@@ -79,6 +85,24 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Believes, until a batch of `batch` has run, what was measured before the start.
+    pub fn prime(&mut self, now: Mono, batch: usize, p50: Duration, p90: Duration) {
+        if self.sizes.contains_key(&batch) {
+            return;
+        }
+        let window = self.sizes.entry(batch).or_default();
+        for run in 0..PRIMED_RUNS {
+            let believed = if run + 1 == PRIMED_RUNS { p90 } else { p50 };
+            window.record(now, believed.as_micros() as u64);
+        }
+    }
+
+    /// All runs since the start, per batch size; sizes that never ran are left out.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, &Runs)> {
+        let sizes = self.sizes.iter().map(|(batch, window)| (*batch, &window.all));
+        sizes.filter(|(_, runs)| runs.count() > 0)
+    }
+
     /// p90 of a batch of `batch`, scaled from its neighbours when that size was never or long not run;
     /// none when nothing was ever run.
     pub fn p90(&self, now: Mono, batch: usize) -> Option<Duration> {
@@ -164,6 +188,9 @@ impl Cost {
             None => micros,
         };
         window.record(now, value);
+        if predicted.is_none() {
+            window.all.record(actual);
+        }
         self.newest = Some(now);
         if let Some(estimate) = estimate.map(|e| e.as_micros() as u64) {
             self.error.record(now, micros.abs_diff(estimate) * RATIO_ONE / estimate.max(1));
@@ -225,6 +252,23 @@ mod tests {
             cost.record(Mono::from_ms(i), 1, ms(10), None, None);
         }
         assert_eq!(cost.p90(Mono::from_ms(64), 1), Some(ms(10)));
+    }
+
+    #[test]
+    fn what_was_measured_before_is_believed_until_runs_say_otherwise() {
+        let mut cost = Cost::default();
+        let now = Mono::from_ms(0);
+        cost.prime(now, 1, ms(20), ms(26));
+        assert_eq!((cost.p50(now, 1), cost.p90(now, 1)), (Some(ms(20)), Some(ms(26))));
+        assert_eq!(cost.p90(now, 2), Some(ms(52)), "two are bounded by one and one");
+        assert_eq!(cost.runs().count(), 0, "nothing has run yet");
+        for i in 0..12 {
+            cost.record(Mono::from_ms(i), 1, ms(50), None, None);
+        }
+        assert_eq!(cost.p50(Mono::from_ms(12), 1), Some(ms(50)));
+        cost.prime(Mono::from_ms(12), 1, ms(1), ms(1));
+        assert_eq!(cost.p50(Mono::from_ms(12), 1), Some(ms(50)), "what ran is known better");
+        assert_eq!(cost.runs().map(|(b, runs)| (b, runs.count())).collect::<Vec<_>>(), [(1, 12)]);
     }
 
     #[test]

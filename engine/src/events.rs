@@ -28,6 +28,7 @@ pub(crate) const ROUTES: &str = "pipeline_language_routes_total";
 pub(crate) const MODELS_LOADED: &str = "pipeline_language_models_loaded_total";
 pub(crate) const MODELS_LET_GO: &str = "pipeline_language_models_let_go_total";
 pub(crate) const MODELS_MB: &str = "pipeline_language_models_mb";
+const PIECE: &str = "pipeline_piece_seconds";
 const STUCK: &str = "pipeline_lanes_stuck";
 const STUCK_TOTAL: &str = "pipeline_lane_stuck_total";
 
@@ -82,6 +83,17 @@ pub enum Event {
         lanes: Vec<usize>,
         /// Computed for nothing.
         lost: Duration,
+    },
+    /// A stretch ended that could not have been ended before.
+    Piece {
+        /// When.
+        at: Mono,
+        /// Its rank.
+        class: Class,
+        /// Its model.
+        model: Arc<str>,
+        /// A whole batch, or where those can be ended half-way the time from being asked to having ended.
+        length: Duration,
     },
     /// A job ended.
     Ended {
@@ -156,6 +168,12 @@ pub fn describe() {
     );
     describe_counter!(MODELS_LET_GO, Unit::Count, "Language models let go to make room.");
     describe_gauge!(MODELS_MB, "Memory of the language models of a pool, in MB.");
+    describe_histogram!(
+        PIECE,
+        Unit::Seconds,
+        "Stretches that could not be ended once begun: whole batches, or where those can be ended half-way the time \
+         from being asked to having ended."
+    );
     describe_gauge!(STUCK, Unit::Count, "Lanes quarantined because their call has not returned.");
     describe_counter!(STUCK_TOTAL, Unit::Count, "Times a lane was quarantined.");
 }
@@ -183,6 +201,9 @@ pub(crate) fn record(event: &Event) {
         }
         Event::Preempted { class, model, lost, .. } => {
             histogram!(PREEMPTED, &labels(class, model)).record(lost.as_secs_f64());
+        }
+        Event::Piece { class, model, length, .. } => {
+            histogram!(PIECE, &labels(class, model)).record(length.as_secs_f64());
         }
         Event::Ended { class, model, end, queue, compute, .. } => {
             let [class, model] = labels(class, model);

@@ -8,6 +8,7 @@ pub mod events;
 pub mod language;
 
 mod job;
+pub mod runs;
 pub mod scheduler;
 
 pub use job::{Answered, Class, JobEnd, Ticket};

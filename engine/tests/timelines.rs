@@ -166,7 +166,7 @@ impl Stage {
                     let lost = lost.as_millis();
                     Some((at, format!("lane {lanes:?} {model}: ended half-way, {lost} ms lost")))
                 }
-                Event::Finished { .. } | Event::Ended { .. } => None,
+                Event::Finished { .. } | Event::Piece { .. } | Event::Ended { .. } => None,
             };
             if let Some((at, line)) = line {
                 writeln!(text, "{:>5} ms  {line}", at.since(start).as_millis()).unwrap();

@@ -5,6 +5,7 @@
 mod arena;
 pub mod catalogue;
 pub mod convert;
+pub mod cost;
 mod files;
 pub mod llama;
 mod model;

@@ -9,10 +9,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::bench::{self, BenchArgs};
 use crate::config::{self, Overrides, Problems};
+use crate::cost;
 use crate::graph::{self, GraphFormat};
 use crate::launch::{self, LaunchError, RunArgs};
 use crate::serve::{self, ServeArgs};
 use crate::subscribe::{self, SubscribeArgs};
+use crate::validate::{self, ValidateArgs};
 use crate::wiring::{self, RunEnd};
 
 /// The call or the configuration is wrong.
@@ -30,16 +32,10 @@ pub struct Cli {
 enum Command {
     /// Process streams and files.
     Run(RunArgs),
-    /// Serve a language model to other programs, without streams.
+    /// Serve language models to other programs, without streams.
     Serve(ServeArgs),
-    /// Check a configuration and say everything that is wrong with it.
-    Validate {
-        /// The configuration.
-        config: PathBuf,
-        /// One value of the configuration, such as `stages.frames.fps=2`. Repeatable.
-        #[arg(long, value_name = "PATH=VALUE")]
-        set: Vec<String>,
-    },
+    /// Check a configuration and say everything that is wrong with it, and what it costs on this machine.
+    Validate(ValidateArgs),
     /// Print a configuration's stage graph.
     Graph {
         /// The configuration.
@@ -115,10 +111,18 @@ pub fn main() -> ExitCode {
                 }
             })
         }
-        Command::Validate { config, set } => with_plan(&config, &set, |plan| {
-            let (stages, streams) = (plan.graph.stages.len(), plan.streams.len());
-            print(&format!("{}: good ({stages} stages, {streams} streams)\n", config.display()))
-        }),
+        Command::Validate(args) => {
+            match validate::validate(&args, &wiring::context(), &wiring::costs) {
+                Ok(said) => {
+                    if let Some(findings) = &said.warnings {
+                        eprint!("{}", findings.render_warnings(is_coloured()));
+                    }
+                    let printed = print(&said.text);
+                    said.refused.as_ref().map_or(printed, report)
+                }
+                Err(problems) => report(&problems),
+            }
+        }
         Command::Graph { config, format, set } => {
             with_plan(&config, &set, |plan| print(&graph::render(&plan.graph, format)))
         }
@@ -170,6 +174,9 @@ fn run(args: &RunArgs) -> ExitCode {
     for note in &launch.notes {
         tracing::info!("{note}");
     }
+    for finding in cost::assess_here(&launch.plan, &wiring::costs(false)).findings {
+        tracing::warn!("{}: {}", finding.path, finding.message);
+    }
     in_runtime(async move {
         match wiring::run(launch).await {
             Ok(RunEnd::Well) => ExitCode::SUCCESS,
@@ -191,9 +198,12 @@ fn with_plan(
 }
 
 fn report(problems: &Problems) -> ExitCode {
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    eprint!("{}", problems.render(colour));
+    eprint!("{}", problems.render(is_coloured()));
     ExitCode::from(WRONG)
+}
+
+fn is_coloured() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 fn fail(message: &str, status: u8) -> ExitCode {
@@ -227,11 +237,10 @@ fn in_runtime(future: impl Future<Output = ExitCode>) -> ExitCode {
 fn log_to_stderr(level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     // Fails only when there is a logger already, which then is the one that is wanted.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(colour)
+        .with_ansi(is_coloured())
         .try_init();
 }

@@ -1,12 +1,14 @@
 //! The binary `pipeline`: configuration → plan → running graph; HTTP and WebSocket; command line.
 //!
-//! Nothing is above it. `config` compiles text to a `plan::Plan`; `inputs` and `resume` say which clips a run has;
+//! Nothing is above it. `config` compiles text to a `plan::Plan`; `cost` holds it against
+//! the machine; `inputs` and `resume` say which clips a run has;
 //! `server`, `output` and `summary` carry results away; `cli` puts a call together; `wiring` is where the rooms
 //! below are joined to it.
 
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod cost;
 pub mod graph;
 pub mod inputs;
 pub mod launch;
@@ -19,4 +21,5 @@ pub mod server;
 pub mod show;
 pub mod subscribe;
 pub mod summary;
+pub mod validate;
 pub mod wiring;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use actors::plan::{GraphPlan, StreamPlan};
 use engine::Class;
@@ -41,6 +42,26 @@ pub struct ComputePlan {
     pub lanes: Lanes,
     /// Guaranteed fraction of lane time, beside text.
     pub shares: BTreeMap<Class, f64>,
+    /// Every class once, the first first served.
+    pub order: Vec<Class>,
+    /// Longest wait of a class's oldest job without deadline.
+    pub wait_max: Duration,
+    /// Whether one lane's worth is kept free of long pieces.
+    pub text_lane: bool,
+    /// Longest piece that another class may run on the lane that is kept for text.
+    pub foreign_piece_max: Duration,
+    /// Whether text that is due ends other work half-way.
+    pub preempt: bool,
+}
+
+impl ComputePlan {
+    /// Lanes on this machine.
+    pub fn lanes_here(&self) -> usize {
+        match self.lanes {
+            Lanes::Auto => std::thread::available_parallelism().map_or(2, usize::from),
+            Lanes::Count(lanes) => lanes,
+        }
+    }
 }
 
 /// Cores to compute on.

@@ -12,7 +12,10 @@ use actors::fusion::{Alerts, Taxonomy};
 use actors::hub::Hub;
 use actors::plan::GraphPlan;
 use actors::stages::Settings;
-use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, TextModel, TextSpec};
+use actors::{
+    AskedText, Board, Deps, INSTANCES_READY, Library, ModelSet, ResultSink, System, TextModel,
+    TextSpec,
+};
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
@@ -27,11 +30,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use models::words::Embedder;
 use models::{Catalogue, Runtime};
 
+use crate::cost::{self, Costs};
 use crate::graph;
 use crate::inputs::Clip;
 use crate::launch::Launch;
 use crate::output::{Output, OutputSender};
-use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan};
+use crate::plan::{BackendPlan, ComputePlan, ModelPlan, Plan};
 use crate::server::language::{self, LanguageApi, Served};
 use crate::server::{Server, ServerState, StreamList, StreamView};
 use crate::show;
@@ -51,7 +55,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Stream of requests that come over HTTP, for fairness among equals.
 const OTHER_PROGRAMS: &str = "http";
 const RUNTIME: &str = "onnxruntime";
-const EMBEDDER: &str = "minilm-l6-v2";
+pub(crate) const EMBEDDER: &str = "minilm-l6-v2";
 
 /// The parts of a running pipeline that outlive its streams.
 pub struct Rooms {
@@ -192,14 +196,14 @@ pub(crate) fn recorder() -> Result<PrometheusHandle, String> {
 }
 
 fn compute_config(plan: &ComputePlan) -> ComputeConfig {
-    let lanes = match plan.lanes {
-        Lanes::Auto => std::thread::available_parallelism().map_or(2, usize::from),
-        Lanes::Count(lanes) => lanes,
-    };
-    let mut config = ComputeConfig::for_lanes(lanes);
-    for (class, share) in &plan.shares {
-        config.scheduler.shares.insert(*class, *share);
-    }
+    let mut config = ComputeConfig::for_lanes(plan.lanes_here());
+    let scheduler = &mut config.scheduler;
+    scheduler.shares = plan.shares.clone();
+    scheduler.order = plan.order.clone();
+    scheduler.wait_max = plan.wait_max;
+    scheduler.text_lane = plan.text_lane;
+    scheduler.foreign_piece_max = plan.foreign_piece_max;
+    scheduler.preempt = plan.preempt;
     config
 }
 
@@ -236,7 +240,7 @@ pub(crate) fn all_there(catalogue: &Catalogue, names: &BTreeSet<String>) -> Resu
     }
 }
 
-fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
+pub(crate) fn library(catalogue: &Arc<Catalogue>) -> Result<Arc<Library>, String> {
     let runtime = catalogue.dir(RUNTIME).map_err(|e| e.to_string())?;
     let runtime = Runtime::open(&runtime.join("libonnxruntime.so")).map_err(|e| e.to_string())?;
     let catalogue = catalogue.clone();
@@ -361,6 +365,7 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     };
     let loaded = async {
         let rooms = Rooms::open(&plan).await?;
+        cost::prime(&rooms.compute, &Costs::here(&Catalogue::builtin()));
         rooms.ready(Duration::from_secs(60)).await;
         Ok::<Rooms, String>(rooms)
     };
@@ -396,6 +401,9 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     let progress = system.drain(DRAIN_LIMIT).await;
     if let Some(server) = server {
         server.shutdown(Duration::from_secs(1)).await;
+    }
+    if let Err(error) = cost::keep(&Catalogue::builtin(), &compute.stats()) {
+        tracing::warn!(error, "what models cost here could not be kept");
     }
     compute.shutdown(Duration::from_secs(1)).await;
     let summary = sink.finish();
@@ -582,6 +590,6 @@ fn embedder(
     let handle = compute
         .register(EMBEDDER, engine::Class::Text, move || Embedder::open(&library.runtime, &dir))
         .map_err(|e| e.to_string())?;
-    handle.prepare(compute.stats().lanes.min(2)).map_err(|e| e.to_string())?;
+    handle.prepare(compute.stats().lanes.min(INSTANCES_READY)).map_err(|e| e.to_string())?;
     Ok(Some(handle))
 }

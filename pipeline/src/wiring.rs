@@ -10,6 +10,7 @@ use models::{Catalogue, PullEvent};
 
 use crate::cli::ModelsCommand;
 use crate::config::Context;
+use crate::cost::Costs;
 
 pub use crate::run::{RunEnd, run};
 
@@ -33,6 +34,11 @@ pub fn context() -> Context<'static> {
             })
         },
     }
+}
+
+/// What models cost: this machine's own figures over the catalogue's, or the catalogue's alone.
+pub fn costs(catalogue_only: bool) -> Costs {
+    if catalogue_only { Costs::of_catalogue(&CATALOGUE) } else { Costs::here(&CATALOGUE) }
 }
 
 /// `pipeline models …`

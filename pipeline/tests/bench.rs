@@ -59,7 +59,7 @@ fn a_bench_that_does_not_exist_is_told_apart_from_those_that_do() {
         Command::new(env!("CARGO_BIN_EXE_pipeline")).args(["bench", "speed"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    for name in ["latency", "clips", "freshness", "overhead", "priority", "memory"] {
+    for name in ["latency", "clips", "freshness", "overhead", "priority", "memory", "models"] {
         assert!(said.contains(name), "{said}");
     }
 }

@@ -29,7 +29,65 @@ fn call(args: &[&str]) -> (i32, String, String) {
 fn a_good_configuration_is_called_good() {
     let (status, out, err) = call(&["validate", "minimal.yaml"]);
     assert_eq!((status, err.as_str()), (0, ""));
-    assert_eq!(out, "minimal.yaml: good (3 stages, 0 streams)\n");
+    assert!(out.starts_with("minimal.yaml: good (3 stages, 0 streams)\nstage "), "{out}");
+}
+
+/// One stream of a file at its own pace, with the catalogue's figures.
+fn validate(set: &[&str], more: &[&str]) -> (i32, String, String) {
+    let mut args = vec!["validate", "demo.yaml", "--catalogue-costs"];
+    args.extend(set.iter().flat_map(|set| ["--set", set]));
+    args.extend(more);
+    call(&args)
+}
+
+#[test]
+fn a_graph_that_costs_too_much_is_status_2_and_says_what_to_change() {
+    let fast = ["stages.frames.fps=120", "compute.lanes=1"];
+    let (status, out, err) = validate(&fast, &[]);
+    assert_eq!(status, 2, "{out}{err}");
+    assert!(out.starts_with("demo.yaml: too costly (8 stages, 1 streams)\nstage "), "{out}");
+    assert!(err.contains("error: stages.objects: ") && err.contains("there is 1: "), "{err}");
+    assert!(
+        err.contains("lower `stages.frames.fps` from 120 to ") && !err.contains('\u{1b}'),
+        "{err}"
+    );
+    assert!(err.starts_with("demo.yaml:"), "placed in the file: {err}");
+
+    let (status, out, err) = validate(&["stages.fused.budget=50ms"], &[]);
+    assert_eq!(status, 2);
+    assert!(out.contains("too costly"), "{out}");
+    let place = "--set stages.fused.budget: error: stages.fused.budget: ";
+    assert!(err.starts_with(place) && err.ends_with("1 problem\n"), "{err}");
+}
+
+#[test]
+fn a_cost_that_is_ignored_is_a_warning_and_status_0() {
+    let (status, out, err) = validate(&["stages.fused.budget=50ms"], &["--ignore-cost"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.starts_with("demo.yaml: good"), "{out}");
+    assert!(err.contains("warning: stages.fused.budget: ") && !err.contains("error"), "{err}");
+}
+
+#[test]
+fn a_judgement_is_also_one_json_object() {
+    let (status, out, _) = validate(&["stages.fused.budget=50ms"], &["--format", "json"]);
+    assert_eq!((status, out.lines().count()), (2, 1));
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(object["good"], false);
+    assert_eq!(object["findings"][0]["path"], "stages.fused.budget");
+    assert_eq!(object["load"]["streams"], 1);
+    assert!(object["work"].as_array().unwrap().iter().all(|row| row["figures"] == "catalogue"));
+}
+
+#[test]
+fn every_ready_configuration_fits_two_lanes_with_the_catalogues_figures() {
+    for entry in std::fs::read_dir(configs()).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let args =
+            ["validate", &file, "--catalogue-costs", "--realtime", "--set", "compute.lanes=2"];
+        let (status, out, err) = call(&args);
+        assert_eq!((status, err.as_str()), (0, ""), "{file}: {out}");
+    }
 }
 
 #[test]

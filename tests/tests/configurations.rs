@@ -20,7 +20,8 @@ async fn every_ready_configuration_runs_on_a_short_clip() {
             continue;
         }
         let shown = path.display();
-        Finished::of(&["validate", path.to_str().expect("plain")]).expect_code(0);
+        Finished::of(&["validate", path.to_str().expect("plain"), "--catalogue-costs"])
+            .expect_code(0);
         let run = Run::start_file(&machine, &path, &["--input", input, "--output", "-"]);
         let finished = run.finish(LIMIT).await.expect_code(0);
         let received = Received::from_lines(&finished.stdout);

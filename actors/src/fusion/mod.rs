@@ -19,6 +19,6 @@ pub use alerts::{AlertError, Alerts, RuleFault};
 pub use book::FusionBook;
 pub use ledger::{Ledger, ObservationCounts, WindowCounts};
 pub use pooling::Evidence;
-pub use settings::{BookSettings, Emit, ExpectedStage, Outcome};
+pub use settings::{BookSettings, EMIT_MARGIN, Emit, ExpectedStage, Outcome};
 pub use taxonomy::{Taxonomy, TaxonomyError};
 pub use window::WindowContents;

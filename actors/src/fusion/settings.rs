@@ -52,6 +52,9 @@ pub struct BookSettings {
     pub open_max: usize,
 }
 
+/// Time kept free before a deadline for fusing and sending.
+pub const EMIT_MARGIN: Duration = Duration::from_millis(15);
+
 impl BookSettings {
     /// Defaults for what the configuration doesn't say.
     pub fn new(
@@ -70,7 +73,7 @@ impl BookSettings {
             budget: fuse.budget,
             clip: !paced && fuse.window == WindowLength::Clip,
             admitted,
-            emit_margin: Duration::from_millis(15),
+            emit_margin: EMIT_MARGIN,
             revisions: fuse.revisions,
             revise_within: Duration::from_secs(5),
             hang_max: Duration::from_secs(60),

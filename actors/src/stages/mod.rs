@@ -12,6 +12,7 @@ mod sentiment;
 mod thin;
 mod transcribe;
 mod understand;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub use scene::SceneSettings;
 pub use sentiment::SentimentSettings;
 pub use transcribe::TranscribeSettings;
 pub use understand::{CategoryScorer, UnderstandSettings};
+pub use work::{Due, Lever, LeverTo, OCR_SIDE_MEASURED, Work, WorkModel};
 
 /// What flows over an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

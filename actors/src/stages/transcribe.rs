@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ::models::speech::{
-    ActivityInput, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings, SpeechEvent,
-    SpeechInput, TOKENS_PER_S_MAX, Utterance, VoiceState,
+    ActivityInput, CHUNK_US, Chunk, Chunker, LanguageTracker, Segmenter, SegmenterSettings,
+    SpeechEvent, SpeechInput, TOKENS_PER_S_MAX, Utterance, VoiceState,
 };
 use engine::{Class, JobEnd};
 use media::result::MissingReason;
@@ -60,6 +60,8 @@ impl Default for TranscribeSettings {
 const LANGUAGE: &str = "en";
 /// Chunks gathered before voice activity is asked, unless a window ends: 128 ms of sound for one lease.
 const GATHERED: usize = 4;
+/// Seconds of sound of one ask for voice activity.
+pub(super) const GATHERED_S: f64 = GATHERED as f64 * CHUNK_US as f64 / 1e6;
 
 /// Listening: finds utterances and writes down what is said in them.
 pub(crate) struct TranscribeLogic {

@@ -123,11 +123,11 @@ type Asked = Result<Option<SummaryAnswer>, MissingReason>;
 /// Words of what was said before that go with new text, so that a short utterance is understood in context.
 const CONTEXT_WORDS_MAX: usize = 60;
 /// Words a summary of a file is made from at most: all of a short clip.
-const SUMMARY_WORDS_MAX: usize = 160;
+pub(super) const SUMMARY_WORDS_MAX: usize = 160;
 /// Words a summary of a live stream is made from at most: each costs prefill time on a lane that others want.
-const SUMMARY_WORDS_LIVE_MAX: usize = 60;
+pub(super) const SUMMARY_WORDS_LIVE_MAX: usize = 60;
 /// Media time between two summaries of a live stream.
-const SUMMARY_EVERY_US: i64 = 4_000_000;
+pub(super) const SUMMARY_EVERY_US: i64 = 4_000_000;
 /// A line that was on the screen this many windows ago is no new text when it comes back.
 const SHOWN_WINDOWS: u64 = 30;
 /// New pieces that wait for an answer at most; the oldest go.

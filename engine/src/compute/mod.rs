@@ -24,7 +24,7 @@ use thiserror::Error;
 pub use device::{Device, Wake, Work};
 pub use handle::ModelHandle;
 pub use lease::{LaneGuard, NoLane};
-pub use stats::{ClassStats, ComputeStats, ModelStats};
+pub use stats::{ClassStats, ComputeStats, LearnedStats, ModelStats};
 pub use threads::Threads;
 
 use crate::events::Event;
@@ -150,6 +150,13 @@ impl Compute {
     ) -> Result<LaneGuard, NoLane> {
         let key = self.shared.lease_key(class, model);
         LaneGuard::acquire(&self.shared, key, ticket, predicted, None).await
+    }
+
+    /// Has the registered model of this name believe, until it has run, that a batch of `batch` costs this much; so
+    /// that the first seconds are not spent learning what was measured before.
+    pub fn prime(&self, model: &str, batch: usize, p50: Duration, p90: Duration) {
+        let now = self.shared.clock.now();
+        self.shared.lock().scheduler.prime(now, model, batch, p50, p90);
     }
 
     /// Figures at this instant.

@@ -16,8 +16,8 @@ use super::lease::{Batch, LaneGuard, NoLane};
 use super::stop::Stop;
 use crate::events::{self, Event};
 use crate::scheduler::{
-    Dispatch, DispatchId, End, Ended, JobId, JobSpec, ModelKey, ModelSpec, Outcome, Scheduler,
-    SubmitOutcome,
+    Dispatch, DispatchId, End, Ended, JobId, JobSpec, ModelKey, ModelSpec, Outcome, Piece,
+    Scheduler, SubmitOutcome,
 };
 use crate::{Class, JobEnd};
 
@@ -262,6 +262,11 @@ impl Shared {
     /// Lets the scheduler decide and gathers what follows.
     fn settle(self: &Arc<Self>, state: &mut State, now: Mono, effects: &mut Effects) {
         gather(state, now, true, effects);
+        for Piece { model, length } in state.scheduler.take_pieces() {
+            let Some(spec) = state.scheduler.model(model) else { continue };
+            let (class, model) = (spec.class, spec.name.clone());
+            effects.events.push(Event::Piece { at: now, class, model, length });
+        }
         for dispatch in state.scheduler.schedule(now) {
             self.begin(state, now, dispatch, effects);
         }

@@ -7,6 +7,7 @@ use media::{Mono, StreamId};
 
 use super::Counts;
 use crate::Class;
+use crate::runs::Runs;
 
 /// A model known to the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,4 +160,46 @@ pub struct ModelFigures {
     pub cost_p90: Option<Duration>,
     /// Median and p90 of the relative error of its estimates.
     pub estimate_error: Option<(f64, f64)>,
+    /// Whether its batches can be ended half-way.
+    pub interruptible: bool,
+    /// p99 of the stretches that could not be ended once begun: whole batches, or where those can be ended the time
+    /// from being asked to having ended.
+    pub piece_p99: Option<Duration>,
+    /// The longest of them.
+    pub piece_max: Option<Duration>,
+    /// How many there were.
+    pub pieces: u64,
+    /// What batches of each size cost, all runs since the start.
+    pub learned: Vec<LearnedCost>,
+}
+
+/// What batches of one size cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnedCost {
+    /// Members.
+    pub batch: usize,
+    /// How many ran.
+    pub runs: u64,
+    /// Median.
+    pub p50: Duration,
+    /// Nine in ten took no longer.
+    pub p90: Duration,
+    /// All but one in a hundred took no longer.
+    pub p99: Duration,
+}
+
+impl LearnedCost {
+    pub(super) fn of((batch, runs): (usize, &Runs)) -> Option<Self> {
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|fraction| runs.at(fraction));
+        Some(LearnedCost { batch, runs: runs.count(), p50: p50?, p90: p90?, p99: p99? })
+    }
+}
+
+/// A stretch that could not be ended once begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Whose.
+    pub model: ModelKey,
+    /// How long.
+    pub length: Duration,
 }

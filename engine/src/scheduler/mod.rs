@@ -45,13 +45,14 @@ use media::Mono;
 
 pub use config::{CLASSES, SchedulerConfig, SchedulerError};
 pub use job::{
-    Dispatch, DispatchId, End, Ended, JobId, JobSpec, ModelFigures, ModelKey, ModelSpec, Outcome,
-    SubmitOutcome, Why,
+    Dispatch, DispatchId, End, Ended, JobId, JobSpec, LearnedCost, ModelFigures, ModelKey,
+    ModelSpec, Outcome, Piece, SubmitOutcome, Why,
 };
 pub use ledger::{Counts, LedgerLine};
 
 use crate::Class;
 use crate::cost::{Admission, Cost};
+use crate::runs::Runs;
 use queue::{ModelQueue, Rank, StreamIndex};
 use share::Share;
 use streams::Streams;
@@ -63,6 +64,8 @@ struct ModelState {
     cost: Cost,
     queue: ModelQueue,
     counts: Counts,
+    /// Stretches that could not be ended once begun.
+    pieces: Runs,
 }
 
 #[derive(Debug)]
@@ -105,6 +108,8 @@ struct Running {
     why: Why,
     /// To be ended half-way.
     is_preempted: bool,
+    /// When it was asked to end half-way.
+    asked_at: Option<Mono>,
     stuck: bool,
 }
 
@@ -122,6 +127,7 @@ pub struct Scheduler {
     lanes: Vec<Option<DispatchId>>,
     ended: Vec<Ended>,
     preempted: Vec<DispatchId>,
+    pieces: Vec<Piece>,
     jobs_seen: u64,
     dispatches_seen: u64,
     last: Mono,
@@ -152,6 +158,7 @@ impl Scheduler {
             running: BTreeMap::new(),
             ended: Vec::new(),
             preempted: Vec::new(),
+            pieces: Vec::new(),
             jobs_seen: 0,
             dispatches_seen: 0,
             last: Mono::default(),
@@ -169,6 +176,7 @@ impl Scheduler {
             cost: Cost::default(),
             queue: ModelQueue::default(),
             counts: Counts::default(),
+            pieces: Runs::default(),
         });
         ModelKey(index as u32)
     }
@@ -264,6 +272,13 @@ impl Scheduler {
         }
         let model = &mut self.models[running.model];
         self.classes[model.rank].lanes_held -= running.lanes.len() as u64;
+        let asked_at = running.asked_at;
+        let piece =
+            if model.spec.interruptible { asked_at.map(|at| now.since(at)) } else { Some(compute) };
+        if let Some(length) = piece.filter(|_| outcome != Outcome::DoneCold) {
+            model.pieces.record(length);
+            self.pieces.push(Piece { model: ModelKey(running.model as u32), length });
+        }
         if outcome == Outcome::Preempted {
             self.wait_again(running);
             return true;
@@ -312,6 +327,18 @@ impl Scheduler {
         std::mem::take(&mut self.ended)
     }
 
+    /// The stretches that could not be ended once begun, completed since the last call.
+    pub fn take_pieces(&mut self) -> Vec<Piece> {
+        std::mem::take(&mut self.pieces)
+    }
+
+    /// Has every model of this name believe, until it has run, what was measured before the start.
+    pub fn prime(&mut self, now: Mono, model: &str, batch: usize, p50: Duration, p90: Duration) {
+        for model in self.models.iter_mut().filter(|m| &*m.spec.name == model) {
+            model.cost.prime(now, batch, p50, p90);
+        }
+    }
+
     /// Every model's jobs, in order of registration.
     pub fn ledger(&self) -> Vec<LedgerLine> {
         let line = |m: &ModelState| LedgerLine {
@@ -331,6 +358,11 @@ impl Scheduler {
             cost_p50: m.cost.p50(now, 1),
             cost_p90: m.cost.p90(now, 1),
             estimate_error: m.cost.error(),
+            interruptible: m.spec.interruptible,
+            piece_p99: m.pieces.at(0.99),
+            piece_max: m.pieces.max(),
+            pieces: m.pieces.count(),
+            learned: m.cost.runs().filter_map(LearnedCost::of).collect(),
         };
         self.models.iter().map(figures).collect()
     }

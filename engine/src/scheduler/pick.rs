@@ -249,6 +249,7 @@ impl Scheduler {
             is_long,
             why,
             is_preempted: false,
+            asked_at: None,
             stuck: false,
         };
         self.running.insert(id, running);

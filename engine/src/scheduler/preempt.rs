@@ -27,6 +27,7 @@ impl Scheduler {
             let Some((_, id)) = chosen.max() else { return };
             let Some(running) = self.running.get_mut(&id) else { return };
             running.is_preempted = true;
+            running.asked_at = Some(now);
             lanes += running.lanes.len();
             self.preempted.push(id);
         }

@@ -1,9 +1,13 @@
 //! One line of the catalogue: what it is, where it comes from, what comes out of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::cost::ModelCost;
+
 /// Something that can be pulled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// What configurations call it, and the name of its folder.
@@ -23,6 +27,18 @@ pub struct Entry {
     pub sources: Vec<Source>,
     /// Files it consists of.
     pub files: Vec<ProducedFile>,
+    /// What its parts cost in processor time of one thread of one common machine, by the name that a ledger has for
+    /// each (`ppocr-v5/detect`). Measured by `pipeline bench models`; for machines that were not measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, ModelCost>,
+}
+
+impl Entry {
+    /// A short name for this version of the files: it changes with any of them.
+    pub fn version(&self) -> String {
+        let short = |file: &ProducedFile| file.sha256.chars().take(12).collect::<String>();
+        self.files.iter().map(short).collect::<Vec<_>>().join("+")
+    }
 }
 
 /// What an entry is, which decides where in the cache it lives.

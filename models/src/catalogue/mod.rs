@@ -64,6 +64,12 @@ impl Catalogue {
         })
     }
 
+    /// The entry of which `part` is the whole or a part (`ppocr-v5`, `ppocr-v5/detect`).
+    pub fn entry_of(&self, part: &str) -> Option<&Entry> {
+        let name = part.split_once('/').map_or(part, |(name, _)| name);
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
     /// The folder that holds the files of `name`, all present and of the right hash. A file is hashed once
     /// per process unless it changes.
     ///
@@ -139,6 +145,10 @@ mod tests {
         assert_eq!(names.len(), count);
         for entry in catalogue.entries() {
             assert!(!entry.files.is_empty(), "{}", entry.name);
+            for (part, cost) in &entry.costs {
+                assert!(cost.is_sound(), "{part}: {cost:?}");
+                assert_eq!(catalogue.entry_of(part).map(|e| &e.name), Some(&entry.name));
+            }
             for file in &entry.files {
                 assert_eq!(file.sha256.len(), 64, "{}/{}", entry.name, file.name);
                 let parts = entry.sources.iter().flat_map(|s| &s.files);

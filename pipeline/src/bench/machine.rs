@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cost::MachineId;
+
 /// Where and how a figure was measured.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
@@ -34,10 +36,11 @@ impl Machine {
         let number = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok());
         let memory_kb: u64 = number(&field("/proc/meminfo", "MemTotal")).unwrap_or_default();
         let load = read("/proc/loadavg");
+        let MachineId { processor, cores } = MachineId::here();
         Machine {
             command: command.to_owned(),
-            processor: field("/proc/cpuinfo", "model name"),
-            cores: cores(),
+            processor,
+            cores,
             memory_mb: memory_kb / 1024,
             load: load.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or_default(),
         }
@@ -87,6 +90,20 @@ pub(super) fn all_processor_time() -> Duration {
     TICK * busy.sum::<u32>()
 }
 
+/// Processor time of the calling thread so far, to the nanosecond.
+#[expect(unsafe_code, reason = "clock_gettime writes to memory of the caller")]
+pub(super) fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec of this frame, written by the call and read after it.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0;
+    // Linux has this clock; without it nothing would seem to take time.
+    if failed {
+        return Duration::ZERO;
+    }
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
 /// User and system time of a line of `/proc/PID/stat`. The name in it may hold spaces and brackets.
 fn ticks(stat: &str) -> u32 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -133,6 +150,19 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         assert!(sum > 0);
+    }
+
+    #[test]
+    fn a_thread_that_works_uses_time_and_one_that_waits_does_not() {
+        let from = thread_time();
+        let mut sum = 0u64;
+        while thread_time() < from + TICK {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(sum > 0);
+        let from = thread_time();
+        std::thread::park_timeout(TICK * 3);
+        assert!(thread_time() - from < TICK);
     }
 
     #[test]

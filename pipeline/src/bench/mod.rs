@@ -6,12 +6,14 @@
 mod bare;
 mod clips;
 mod clips_made;
+mod costs;
 mod freshness;
 mod latency;
 mod llm;
 mod load;
 mod machine;
 mod memory;
+mod models;
 mod null;
 mod overhead;
 mod priority;
@@ -79,6 +81,8 @@ enum BenchName {
     Serve,
     /// Resident memory at the start, per stream, and over time.
     Memory,
+    /// What each model costs on this machine, alone on one thread; kept for `validate` and `run`.
+    Models,
 }
 
 /// How figures are written.
@@ -112,6 +116,7 @@ pub async fn bench(args: &BenchArgs) -> Result<String, String> {
         BenchName::Llm => llm::bench(args).await?,
         BenchName::Serve => serve::bench(args).await?,
         BenchName::Memory => memory::bench(args).await?,
+        BenchName::Models => models::bench(args).await?,
     };
     Ok(match args.format {
         BenchFormat::Table => report.table(&machine),

@@ -9,6 +9,10 @@ impl Times {
         self.0.push(value);
     }
 
+    pub(super) fn extend(&mut self, others: &Times) {
+        self.0.extend(&others.0);
+    }
+
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }

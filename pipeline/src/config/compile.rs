@@ -8,12 +8,14 @@ use std::time::Duration;
 use actors::plan::{GraphPlan, StreamPlan};
 use actors::stages::{Settings, WindowLength};
 use engine::Class;
+use engine::events::class_label;
+use engine::scheduler::CLASSES;
 use media::{Sampling, SourceSpec, StreamId};
 use serde::de::DeserializeOwned;
 
 use super::check::{Checker, join};
 use super::mask::mask;
-use super::problem::{At, Problem, Problems, alternatives};
+use super::problem::{At, Problem, Problems, alternatives, quoted};
 use super::raw::{RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
 use super::schema::config_schema;
 use super::settings::is_path;
@@ -22,6 +24,8 @@ use super::{Context, env, graph, set};
 use crate::inputs::{self, Clip};
 use crate::plan::{BackendPlan, ComputePlan, Lanes, ModelPlan, Plan, Secret, ServerPlan};
 
+/// Below this, aging would be the order.
+const WAIT_MAX_LEAST: Duration = Duration::from_millis(100);
 /// Limits on opening a source and on the wait for one packet.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -158,24 +162,46 @@ impl Reader<'_> {
             Some(node) => self.section(node, "compute")?,
             None => RawCompute::default(),
         };
-        let sum = raw.shares.vision + raw.shares.audio;
-        if let Some(node) = node
-            && sum > 0.9
+        let shares = raw.shares.by_class();
+        let sum: f64 = shares.values().sum();
+        let at = |key: &str| node.map(|node| node.get(key).unwrap_or(node).at.clone());
+        if sum > 0.9
+            && let Some(at) = at("shares")
         {
             let message = format!(
                 "the shares add up to {sum}; expected at most 0.9, the text model's is the rest"
             );
-            self.say(&node.get("shares").unwrap_or(node).at, "compute.shares", message);
+            self.say(&at, "compute.shares", message);
         }
+        let times = |class: &Class| raw.order.iter().filter(|other| *other == class).count();
+        let label = |class: &Class| format!("`{}` {} times", class_label(*class), times(class));
+        let wrong: Vec<String> = CLASSES.iter().filter(|c| times(c) != 1).map(label).collect();
+        if !wrong.is_empty()
+            && let Some(at) = at("order")
+        {
+            let classes = quoted(CLASSES.map(class_label));
+            let message = format!("found {}, expected each of {classes} once", wrong.join(", "));
+            self.say(&at, "compute.order", message);
+        }
+        if raw.wait_max.0 < WAIT_MAX_LEAST
+            && let Some(at) = at("wait_max")
+        {
+            let message =
+                "expected at least `100ms`: what has waited so long goes before the text model";
+            self.say(&at, "compute.wait_max", message.into());
+        }
+        let RawCompute { lanes, order, wait_max, text_lane, foreign_piece_max, preempt, .. } = raw;
         Some(ComputePlan {
-            lanes: match raw.lanes {
+            lanes: match lanes {
                 RawLanes::Auto => Lanes::Auto,
                 RawLanes::Count(lanes) => Lanes::Count(lanes as usize),
             },
-            shares: BTreeMap::from([
-                (Class::Vision, raw.shares.vision),
-                (Class::Audio, raw.shares.audio),
-            ]),
+            shares,
+            order,
+            wait_max: wait_max.0,
+            text_lane,
+            foreign_piece_max: foreign_piece_max.0,
+            preempt,
         })
     }
 

@@ -7,6 +7,7 @@ mod compile;
 mod env;
 mod graph;
 mod mask;
+mod place;
 mod problem;
 mod raw;
 mod scalar;
@@ -16,6 +17,7 @@ mod settings;
 mod tree;
 
 pub use compile::{Overrides, compile, load, stream_plans};
+pub use place::place;
 pub use problem::{At, Problem, Problems};
 pub use raw::{
     RawBackend, RawCompute, RawConfig, RawLanes, RawModel, RawServer, RawShares, RawStream, Time,

@@ -77,15 +77,25 @@ impl Problems {
 
     /// For a terminal, with colours, or for a file, without.
     pub fn render(&self, colour: bool) -> String {
+        let mut text = self.lines(colour, "error");
+        let plural = if self.0.len() == 1 { "" } else { "s" };
+        text.push_str(&format!("{} problem{plural}\n", self.0.len()));
+        text
+    }
+
+    /// As [`Problems::render`], of things that are no reason to stop.
+    pub fn render_warnings(&self, colour: bool) -> String {
+        self.lines(colour, "warning")
+    }
+
+    fn lines(&self, colour: bool, word: &str) -> String {
         let (bold, red, off) =
             if colour { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
         let mut text = String::new();
         for Problem { at, path, message } in &self.0 {
             let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-            text.push_str(&format!("{bold}{at}{off}: {red}error{off}: {path}{message}\n"));
+            text.push_str(&format!("{bold}{at}{off}: {red}{word}{off}: {path}{message}\n"));
         }
-        let plural = if self.0.len() == 1 { "" } else { "s" };
-        text.push_str(&format!("{} problem{plural}\n", self.0.len()));
         text
     }
 }

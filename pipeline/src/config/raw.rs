@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::stages::KINDS;
+use engine::Class;
+use engine::scheduler::SchedulerConfig;
 use media::Transport;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 /// The pattern of a duration; what it means is decided by `actors::duration`.
@@ -120,13 +122,40 @@ pub enum RawBackend {
 }
 
 /// Who computes how much.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawCompute {
     /// Cores to compute on: `auto` takes all.
     pub lanes: RawLanes,
     /// Guaranteed shares of lane time, beside the text model.
     pub shares: RawShares,
+    /// Every class once, the first first served: `text` is the language model, `textinput` what text waits for
+    /// (speech, on-screen text), `vision` detection, scenes and safety, `audio` voice activity.
+    pub order: Vec<Class>,
+    /// Longest wait of a class's oldest job without deadline: then it goes before everything else.
+    pub wait_max: Time,
+    /// Whether one lane's worth is kept free of long pieces, so that text waits for a short one at most.
+    pub text_lane: bool,
+    /// Longest piece that another class may run on the lane that is kept for text.
+    pub foreign_piece_max: Time,
+    /// Whether text that is due ends other work half-way and takes its lane. That work is asked again later.
+    pub preempt: bool,
+}
+
+impl Default for RawCompute {
+    fn default() -> Self {
+        let SchedulerConfig { order, wait_max, text_lane, foreign_piece_max, preempt, .. } =
+            SchedulerConfig::for_lanes(1);
+        RawCompute {
+            lanes: RawLanes::default(),
+            shares: RawShares::default(),
+            order,
+            wait_max: Time(wait_max),
+            text_lane,
+            foreign_piece_max: Time(foreign_piece_max),
+            preempt,
+        }
+    }
 }
 
 /// `auto` or a number.
@@ -149,17 +178,37 @@ pub struct RawShares {
     /// Voice activity, sentiment.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub audio: f64,
+    /// Speech, on-screen text.
+    #[schemars(range(min = 0.0, max = 0.9))]
+    pub textinput: f64,
+}
+
+impl RawShares {
+    /// By class.
+    pub fn by_class(&self) -> BTreeMap<Class, f64> {
+        let all = [
+            (Class::TextInput, self.textinput),
+            (Class::Vision, self.vision),
+            (Class::Audio, self.audio),
+        ];
+        all.into_iter().filter(|(_, share)| *share > 0.0).collect()
+    }
 }
 
 impl Default for RawShares {
     fn default() -> Self {
-        RawShares { vision: 0.25, audio: 0.15 }
+        let of = |class| SchedulerConfig::for_lanes(1).shares.get(&class).copied().unwrap_or(0.0);
+        RawShares {
+            vision: of(Class::Vision),
+            audio: of(Class::Audio),
+            textinput: of(Class::TextInput),
+        }
     }
 }
 
 /// A duration as written: `500ms`, `1s`, `2m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Time(#[serde(serialize_with = "actors::duration::serialize")] pub Duration);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

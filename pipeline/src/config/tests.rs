@@ -525,3 +525,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_schedulers_rules_are_read_and_have_its_own_defaults() {
+    let plan = with_set(&graph("", ""), &[]).unwrap();
+    let own = engine::scheduler::SchedulerConfig::for_lanes(2);
+    let compute = &plan.compute;
+    assert_eq!((&compute.order, &compute.shares), (&own.order, &own.shares));
+    assert_eq!((compute.text_lane, compute.preempt), (own.text_lane, own.preempt));
+    assert_eq!(
+        (compute.wait_max, compute.foreign_piece_max),
+        (own.wait_max, own.foreign_piece_max)
+    );
+    let set = [
+        "compute.order=[textinput, text, audio, vision]",
+        "compute.shares={ textinput: 0.1, vision: 0 }",
+        "compute.preempt=false",
+        "compute.text_lane=false",
+        "compute.wait_max=2s",
+        "compute.foreign_piece_max=10ms",
+    ];
+    let compute = with_set(&graph("", ""), &set).unwrap().compute;
+    assert_eq!(compute.order, [Class::TextInput, Class::Text, Class::Audio, Class::Vision]);
+    assert_eq!(compute.shares, [(Class::TextInput, 0.1), (Class::Audio, 0.15)].into());
+    assert!(!compute.preempt && !compute.text_lane);
+    assert_eq!(compute.wait_max, Duration::from_secs(2));
+    assert_eq!(compute.foreign_piece_max, Duration::from_millis(10));
+}
+
+#[test]
+fn rules_that_cannot_hold_are_named_where_they_stand() {
+    for (set, message) in [
+        (
+            "compute.order=[text, vision, vision]",
+            "found `textinput` 0 times, `vision` 2 times, `audio` 0 times, expected each of `text`, `textinput`, \
+             `vision`, `audio` once",
+        ),
+        ("compute.order=[txt]", "found text `txt`"),
+        ("compute.wait_max=50ms", "expected at least `100ms`"),
+        ("compute.wait_max=5", "expected a duration"),
+        ("compute.preempt=maybe", "expected true or false"),
+        ("compute.shares={ textinput: 0.6 }", "the shares add up to 1"),
+        ("compute.preemt=true", "did you mean `preempt`?"),
+    ] {
+        let said = with_set(&graph("", ""), &[set]).unwrap_err().render(false);
+        assert!(said.contains(message) && said.contains("--set compute."), "{set}: {said}");
+    }
+}
