@@ -320,7 +320,7 @@ mod tests {
         let total: f64 = weights.iter().map(|w| w.1).sum();
         let mut before = 0.0;
         weights.retain(|w| {
-            let keep = before < f64::from(s.top_p) * total;
+            let keep = s.top_p == 1.0 || before < f64::from(s.top_p) * total;
             before += w.1;
             keep
         });

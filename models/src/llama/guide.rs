@@ -108,7 +108,10 @@ impl Guides {
             return Err(invalid(error));
         }
         let words = self.0.tok_env().tok_trie().vocab_size().div_ceil(32);
-        Ok(Guide { matcher, mask: None, none: vec![0; words] })
+        let mut guide = Guide { matcher, mask: None, none: vec![0; words] };
+        // A constraint that no text can meet shows at the first place.
+        guide.allowed().map_err(|e| invalid(format!("no text fits it ({e})")))?;
+        Ok(guide)
     }
 }
 
