@@ -183,7 +183,10 @@ async fn a_chat_whole_and_streamed() {
         said(&events, "/choices/0/delta/content"),
         message["content"].as_str().unwrap_or("")
     );
-    assert_eq!(events.last().expect("an end")["usage"], whole["usage"]);
+    let usage = &events.last().expect("an end")["usage"];
+    assert_eq!(usage["total_tokens"], whole["usage"]["total_tokens"], "{usage}");
+    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+    assert!(cached > Some(0), "all but the last message was there already: {usage}");
 
     // Without a length the answer may take what the context leaves; a stop text keeps it short here.
     let open = json!({

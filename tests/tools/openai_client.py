@@ -74,7 +74,8 @@ def chat() -> None:
     said = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
     tried("chat: stream", said == message.content, pieces)
     tried("chat: first piece", pieces[0].choices[0].delta.role == "assistant", pieces[0])
-    tried("chat: usage", pieces[-1].usage == whole.usage and not pieces[-1].choices, pieces[-1])
+    last = pieces[-1]
+    tried("chat: usage", last.usage.total_tokens == whole.usage.total_tokens and not last.choices, last)
 
 
 def json_schema() -> None:
