@@ -1,26 +1,24 @@
-//! How the text stage asks its language model: the understander behind a lane lease, and the sentence embedder
-//! beside it.
+//! How the text stage asks its language model: the understander behind its lane, and the sentence embedder beside it.
 //!
-//! The language engine is a process of its own; what it computes on this machine's lanes is leased here. While
-//! one request holds the lane, further ones join its batch without a lease of their own.
+//! The language engine is a process of its own; what it computes on this machine's lanes is leased by its
+//! [`TextLane`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ::models::words::Embedder;
-use engine::compute::{Compute, LaneGuard, ModelHandle, NoLane};
+use engine::compute::{ModelHandle, NoLane};
 use engine::language::{
-    BackendError, CategoryAnswer, CostHint, Parts, SummaryAnswer, TextInputs, UnderstandSpec,
-    Understander, category_by_embedding, decide, flag_sentence, flags_by_embedding, label_sentence,
+    BackendError, CategoryAnswer, CostHint, OnLane, Parts, SummaryAnswer, TextInputs, TextLane,
+    UnderstandSpec, Understander, category_by_embedding, decide, flag_sentence, flags_by_embedding,
+    label_sentence,
 };
-use engine::{Class, JobEnd, Ticket};
+use engine::{JobEnd, Ticket};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use media::result::MissingReason;
 use media::{Clock, Scored, Understanding};
-use tokio::sync::Mutex;
 
 /// What is asked about each text.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +78,7 @@ pub struct TextModel {
 
 struct Inner {
     understander: Understander,
-    lane: Option<Lane>,
+    lane: Option<TextLane>,
     embedder: Option<ModelHandle<Embedder>>,
     /// Labels and flags are embedded once.
     vectors: std::sync::Mutex<HashMap<String, Vec<f32>>>,
@@ -88,60 +86,24 @@ struct Inner {
     languages: Vec<String>,
 }
 
-struct Lane {
-    compute: Compute,
-    name: String,
-    held: Mutex<Weak<Held>>,
-}
-
-/// A lane, until the last request that computes on it has ended.
-struct Held {
-    guard: Option<LaneGuard>,
-    joined: AtomicBool,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
-        if self.joined.load(Ordering::Relaxed) {
-            // What several requests took together says nothing about what one takes.
-            guard.fail();
-        }
-    }
-}
-
+/// A token of the prompt before anything was measured: what a small model takes on one core.
+const TOKEN: Duration = Duration::from_millis(6);
 /// Priority of a summary: anything that is due in its window goes before it.
 const SUMMARY_PRIORITY: i32 = 5;
 
 impl TextModel {
-    /// `compute` is given when the model computes on this machine's lanes, `embedder` when categories or flags
+    /// `lane` is given when the model computes on this machine's lanes, `embedder` when categories or flags
     /// are scored with one. `languages` are ISO 639-1.
     pub fn new(
         understander: Understander,
-        compute: Option<Compute>,
+        lane: Option<TextLane>,
         embedder: Option<ModelHandle<Embedder>>,
         clock: Arc<dyn Clock>,
         languages: Vec<String>,
     ) -> Self {
-        let name = understander.backend().model().to_owned();
-        let lane = compute.map(|compute| Lane { compute, name, held: Mutex::default() });
         let vectors = std::sync::Mutex::default();
         let inner = Inner { understander, lane, embedder, vectors, clock, languages };
         TextModel { inner: Arc::new(inner) }
-    }
-}
-
-impl Lane {
-    async fn lease(&self, ticket: Ticket, predicted: Duration) -> Result<Arc<Held>, NoLane> {
-        let mut held = self.held.lock().await;
-        if let Some(lane) = held.upgrade() {
-            lane.joined.store(true, Ordering::Relaxed);
-            return Ok(lane);
-        }
-        let guard = self.compute.lane(ticket, Class::Text, &self.name, predicted).await?;
-        let lane = Arc::new(Held { guard: Some(guard), joined: AtomicBool::new(false) });
-        *held = Arc::downgrade(&lane);
-        Ok(lane)
     }
 }
 
@@ -150,13 +112,10 @@ impl Inner {
         &self,
         ticket: &Ticket,
         cost: CostHint,
-    ) -> Result<Option<Arc<Held>>, MissingReason> {
+    ) -> Result<Option<OnLane>, MissingReason> {
         let Some(lane) = &self.lane else { return Ok(None) };
-        // Before anything was measured: what a small model takes on one core.
-        let predicted = cost.duration(&self.understander.backend().stats()).unwrap_or_else(|| {
-            Duration::from_millis(6) * (cost.prefill_tokens + 3 * cost.decode_tokens)
-        });
-        lane.lease(ticket.clone(), predicted).await.map(Some).map_err(no_lane)
+        let predicted = cost.duration_or(&self.understander.backend().stats(), TOKEN);
+        lane.enter(ticket.clone(), predicted).await.map(Some).map_err(no_lane)
     }
 
     fn time_left(&self, ticket: &Ticket) -> Option<Duration> {

@@ -21,6 +21,13 @@ const BATCH: &str = "pipeline_batch_size";
 const STARTS: &str = "pipeline_batches_total";
 const ERROR: &str = "pipeline_cost_error_ratio";
 const PREEMPTED: &str = "pipeline_preempted_seconds";
+/// Counted by the language engine's watcher.
+pub(crate) const RECYCLED: &str = "pipeline_language_recycled_total";
+pub(crate) const ANSWER_CACHE: &str = "pipeline_answer_cache_total";
+pub(crate) const ROUTES: &str = "pipeline_language_routes_total";
+pub(crate) const MODELS_LOADED: &str = "pipeline_language_models_loaded_total";
+pub(crate) const MODELS_LET_GO: &str = "pipeline_language_models_let_go_total";
+pub(crate) const MODELS_MB: &str = "pipeline_language_models_mb";
 const STUCK: &str = "pipeline_lanes_stuck";
 const STUCK_TOTAL: &str = "pipeline_lane_stuck_total";
 
@@ -139,6 +146,16 @@ pub fn describe() {
         Unit::Seconds,
         "Computed for nothing by batches that were ended half-way for text."
     );
+    describe_counter!(RECYCLED, Unit::Count, "Language engines replaced by a fresh process.");
+    describe_counter!(ANSWER_CACHE, Unit::Count, "Looks into the answer cache by what they found.");
+    describe_counter!(ROUTES, Unit::Count, "Requests by the route they took.");
+    describe_counter!(
+        MODELS_LOADED,
+        Unit::Count,
+        "Language models loaded on demand or ahead of it."
+    );
+    describe_counter!(MODELS_LET_GO, Unit::Count, "Language models let go to make room.");
+    describe_gauge!(MODELS_MB, "Memory of the language models of a pool, in MB.");
     describe_gauge!(STUCK, Unit::Count, "Lanes quarantined because their call has not returned.");
     describe_counter!(STUCK_TOTAL, Unit::Count, "Times a lane was quarantined.");
 }

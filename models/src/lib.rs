@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of who runs a model and when, of actors or of configuration files.
 
+mod arena;
 pub mod catalogue;
 pub mod convert;
 mod files;

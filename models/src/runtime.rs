@@ -7,6 +7,7 @@ use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 
+use crate::arena;
 use crate::model::ModelError;
 
 /// Where a session runs.
@@ -49,6 +50,7 @@ impl Runtime {
             .with_telemetry(false)
             .build()
             .map_err(|e| failed(e.to_string()))?;
+        arena::share(&environment).map_err(|e| failed(e.to_string()))?;
         let environment = Arc::new(environment);
         *in_use = Some((library.to_owned(), environment.clone()));
         Ok(Runtime { environment })
@@ -84,6 +86,7 @@ impl Runtime {
             .and_then(|b| Ok(b.with_optimization_level(level)?))
             .and_then(|b| Ok(b.with_intra_threads(1)?))
             .and_then(|b| Ok(b.with_inter_threads(1)?))
+            .and_then(|b| Ok(b.with_env_allocators()?))
             .and_then(|mut b| b.commit_from_file(file))
             .map_err(|e| failed(e.to_string()))
     }

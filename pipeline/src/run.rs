@@ -16,7 +16,7 @@ use actors::{AskedText, Board, Deps, Library, ModelSet, ResultSink, System, Text
 use bytes::Bytes;
 use engine::compute::{Compute, ComputeConfig};
 use engine::language::{
-    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, Understander,
+    ChildArgs, EmbeddedBackend, EmbeddedConfig, Health, LanguageBackend, TextLane, Understander,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -98,15 +98,10 @@ impl Rooms {
             backends.push(backend.clone());
             served.push(Served { name: name.clone(), backend: backend.clone() });
             let embedder = embedder(plan, &library, &compute)?;
+            let lane = TextLane::new(compute.clone(), backend.clone(), clock.clone());
             let understander = Understander::new(backend);
             let languages = vec!["en".to_owned()];
-            let text = TextModel::new(
-                understander,
-                Some(compute.clone()),
-                embedder,
-                clock.clone(),
-                languages,
-            );
+            let text = TextModel::new(understander, Some(lane), embedder, clock.clone(), languages);
             texts.insert(name, Arc::new(text));
         }
         let questions = plan

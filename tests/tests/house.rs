@@ -19,10 +19,11 @@ const ARROWS: [(&str, &[&str]); 5] = [
 const ON_TOP: [&str; 2] = ["system-tests", "examples"];
 
 /// Packages that belong to some rooms only.
-const ONLY_IN: [(&str, &[&str]); 9] = [
+const ONLY_IN: [(&str, &[&str]); 10] = [
     ("ffmpeg-next", &["media"]),
     ("ort", &["models"]),
     ("llama-cpp-sys-2", &["models"]),
+    ("llguidance", &["models"]),
     ("tokenizers", &["models"]),
     ("ractor", &["actors"]),
     ("axum", &["pipeline"]),

@@ -85,6 +85,12 @@ impl LaneGuard {
         self.lane
     }
 
+    /// Whether others would get the lane if it were given back now.
+    pub fn is_wanted(&self) -> bool {
+        let Some(batch) = &self.batch else { return false };
+        self.shared.with(|state, now, _| state.scheduler.is_wanted(now, batch.id))
+    }
+
     /// Gives the lane back and asks for the next piece in one step: nothing of a lower class starts between
     /// them, except by its guaranteed share.
     ///

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -35,6 +35,20 @@ pub trait LanguageBackend: Send + Sync + 'static {
 
     /// Counts and measured rates, as last heard.
     fn stats(&self) -> EngineStats;
+
+    /// Stops computing between two steps until [`LanguageBackend::resume`]; returns when it has. For those that compute
+    /// on this machine's lanes; others go on.
+    fn pause(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    /// Goes on computing.
+    fn resume(&self) {}
+
+    /// Makes sure that the model is loaded, where that happens on demand.
+    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
+        std::future::ready(Ok(())).boxed()
+    }
 
     /// What is known of the model once it is loaded; none before.
     fn info(&self) -> Option<Arc<ModelInfo>>;
@@ -82,7 +96,8 @@ pub enum Part {
 pub struct Prompt {
     /// In order.
     pub parts: Vec<Part>,
-    /// How many leading parts come again in later requests: they are computed once and shared.
+    /// How many leading parts are known to come again. Beginnings are shared without it; with it they are kept
+    /// longer than those that came once.
     #[serde(default)]
     pub reuse: usize,
 }
@@ -111,7 +126,7 @@ pub enum Constraint {
     Choice(Vec<String>),
     /// A GBNF grammar with a rule `root`.
     Grammar(String),
-    /// A JSON text that this JSON Schema allows; `{}` allows any.
+    /// A JSON text on one line that this JSON Schema allows; `{}` allows any.
     Json(serde_json::Value),
     /// A text that this regular expression matches whole.
     Regex(String),
@@ -136,6 +151,7 @@ pub struct Sampling {
     /// Divides positive and multiplies negative logits of tokens that prompt or answer have; 1: none.
     pub repetition_penalty: f32,
     /// Added to the logits of these tokens; -100 to 100.
+    #[serde(deserialize_with = "super::wire::bias_by_token")]
     pub logit_bias: BTreeMap<i32, f32>,
     /// The same seed gives the same answer; none: another one each time.
     pub seed: Option<u64>,
@@ -294,28 +310,44 @@ pub struct EngineStats {
     pub prefill_tokens_per_s: f64,
     /// Measured over recent steps of one sequence that only generated; 0 before the first.
     pub decode_tokens_per_s: f64,
-    /// Cells in use or promised.
+    /// Cells in use or promised, in blocks of 16; those that are kept of ended requests included.
     pub cells_used: u32,
+    /// Those of them that no running request holds: computed beginnings, kept until others need the room.
+    pub cells_cached: u32,
     /// Cells of the pool.
     pub cells: u32,
-    /// Shared prefixes that are kept.
+    /// Sequences that are kept to share beginnings of, or for requests that gave up their place.
     pub prefixes: u32,
-    /// Requests that asked for a shared prefix.
+    /// Requests that looked for a computed beginning, each once.
     pub prefix_queries: u64,
     /// Prompt tokens that were not computed again.
     pub prefix_tokens_hit: u64,
     /// Steps that an urgent arrival interrupted.
     pub aborts: u64,
+    /// Tokens that these had computed and lost, or not begun: the work that comes again.
+    pub abort_tokens: u64,
     /// Requests that gave up their place to a more urgent one and came back.
     pub preemptions: u64,
     /// Steps so far.
     pub steps: u64,
+    /// Time of the longest but one in a hundred of the last 256 steps; 0 before the first.
+    pub step_ms_p99: f64,
+    /// The longest of them.
+    pub step_ms_max: f64,
+    /// Prompt tokens that the last step could read.
+    pub chunk_tokens: u32,
+    /// Arrival of an urgent request to the start of its first step, median of the last 256; 0 before the first.
+    pub urgent_wait_ms_p50: f64,
+    /// The longest but one in a hundred of them.
+    pub urgent_wait_ms_p99: f64,
     /// Age of the running step; 0 between steps.
     pub step_age_ms: u64,
     /// Resident memory of the engine's process.
     pub resident_mb: u32,
     /// Starts of the process after the first.
     pub restarts: u32,
+    /// Replacements of a process by a fresh one.
+    pub recycled: u32,
 }
 
 /// Whether a backend can take work.
@@ -462,6 +494,13 @@ pub struct CostHint {
 }
 
 impl CostHint {
+    /// Expected time at the engine's measured rates; before anything was measured, at `token` a prompt token and three
+    /// times that a generated one.
+    pub fn duration_or(self, stats: &EngineStats, token: Duration) -> Duration {
+        let tokens = self.prefill_tokens.saturating_add(self.decode_tokens.saturating_mul(3));
+        self.duration(stats).unwrap_or_else(|| token.saturating_mul(tokens))
+    }
+
     /// Expected time at the engine's measured rates; none before anything was measured.
     pub fn duration(self, stats: &EngineStats) -> Option<Duration> {
         let time = |tokens: u32, rate: f64| match (tokens, rate) {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use media::{Clock, SystemClock};
 use models::llama::{ContextSettings, LlamaContext, LlamaModel};
@@ -18,7 +19,8 @@ use rustix::process::{Resource, Rlimit};
 use super::backend::{BackendError, EngineStats, ModelInfo};
 use super::inbox::Inbox;
 use super::plan::Limits;
-use super::serve::{BRANCHES_MAX, Engine, PREFIXES_MAX, Places};
+use super::rank::HALVING_MS_DEFAULT;
+use super::serve::{BRANCHES_MAX, CONTINUATION_TOKENS_MAX, Engine, KEPT_MAX, Places};
 use super::task::{Bounds, Task};
 use super::wire::{self, FromChild, Incoming, ToChild};
 
@@ -36,16 +38,25 @@ pub struct ChildArgs {
     pub model: PathBuf,
     /// Compute threads.
     pub threads: u32,
-    /// Cells of the pool, in tokens; longest prompt and answer together.
+    /// Cells of the pool, in tokens; longest prompt and answer together, unless the model was trained for less.
     pub context_tokens: u32,
+    /// Cells that are kept of ended requests, for others to share, at most. They slow every step down: 1,000 of
+    /// them a prompt by 14 %, an answer by 3 %.
+    pub cache_tokens: u32,
     /// Requests that run at once.
     pub slots: u32,
     /// How many of these only urgent requests may take.
     pub slots_urgent: u32,
     /// Requests that wait; more are refused as `Busy`.
     pub queue: u32,
-    /// Prompt tokens of a step, over all requests.
+    /// Prompt tokens of a step, over all requests, at most; the quantum may allow fewer.
     pub chunk_tokens: u32,
+    /// Time that a step with prompt tokens is cut to stay under, by what steps cost lately; 0: no such limit.
+    pub quantum_ms: u32,
+    /// How long an idle engine waits for more requests before it starts with one that is not urgent.
+    pub batch_window_ms: u32,
+    /// Waiting time that halves the priority number of a request that waits; 0: it keeps it.
+    pub halving_ms: u32,
     /// Added to the process's niceness.
     pub nice: i32,
     /// Limit on its address space; 0: none.
@@ -53,16 +64,20 @@ pub struct ChildArgs {
 }
 
 impl ChildArgs {
-    /// One thread, 4096 tokens, 16 places (2 of them for urgent requests), 64 waiting.
+    /// One thread, 8192 tokens (2048 of them for sharing), steps of 60 ms, 16 places (2 of them for urgent requests), 64 waiting.
     pub fn new(model: PathBuf) -> Self {
         ChildArgs {
             model,
             threads: 1,
-            context_tokens: 4096,
+            context_tokens: 8192,
+            cache_tokens: 2048,
             slots: 16,
             slots_urgent: 2,
             queue: 64,
-            chunk_tokens: 64,
+            chunk_tokens: 128,
+            quantum_ms: 60,
+            batch_window_ms: 0,
+            halving_ms: HALVING_MS_DEFAULT,
             nice: 0,
             memory_mb: 0,
         }
@@ -78,14 +93,18 @@ impl ChildArgs {
         args
     }
 
-    fn numbers(&self) -> [(&'static str, i64); 8] {
+    fn numbers(&self) -> [(&'static str, i64); 12] {
         [
             ("--threads", self.threads.into()),
             ("--context-tokens", self.context_tokens.into()),
+            ("--cache-tokens", self.cache_tokens.into()),
             ("--slots", self.slots.into()),
             ("--slots-urgent", self.slots_urgent.into()),
             ("--queue", self.queue.into()),
             ("--chunk-tokens", self.chunk_tokens.into()),
+            ("--quantum-ms", self.quantum_ms.into()),
+            ("--batch-window-ms", self.batch_window_ms.into()),
+            ("--halving-ms", self.halving_ms.into()),
             ("--nice", self.nice.into()),
             ("--memory-mb", self.memory_mb.into()),
         ]
@@ -115,10 +134,14 @@ impl ChildArgs {
             match name.to_str() {
                 Some("--threads") => parsed.threads = unsigned(1, 512)?,
                 Some("--context-tokens") => parsed.context_tokens = unsigned(64, 1 << 20)?,
+                Some("--cache-tokens") => parsed.cache_tokens = unsigned(0, 1 << 20)?,
                 Some("--slots") => parsed.slots = unsigned(1, 128)?,
                 Some("--slots-urgent") => parsed.slots_urgent = unsigned(0, 127)?,
                 Some("--queue") => parsed.queue = unsigned(1, 1 << 16)?,
                 Some("--chunk-tokens") => parsed.chunk_tokens = unsigned(8, 4096)?,
+                Some("--quantum-ms") => parsed.quantum_ms = unsigned(0, 60_000)?,
+                Some("--batch-window-ms") => parsed.batch_window_ms = unsigned(0, 50)?,
+                Some("--halving-ms") => parsed.halving_ms = unsigned(0, 3_600_000)?,
                 Some("--nice") => parsed.nice = number(-20, 19)? as i32,
                 Some("--memory-mb") => parsed.memory_mb = unsigned(0, 1 << 30)?,
                 _ => {
@@ -159,7 +182,7 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
     let model = LlamaModel::load(&args.model).map_err(|e| e.to_string())?;
     let chunk = args.chunk_tokens as usize;
     let batch = chunk.max(CHUNK_URGENT_TOKENS) + args.slots as usize;
-    let sequences = args.slots as usize + PREFIXES_MAX + BRANCHES_MAX;
+    let sequences = args.slots as usize + KEPT_MAX + BRANCHES_MAX;
     let context = ContextSettings {
         n_ctx: args.context_tokens,
         n_seq: sequences as u32,
@@ -169,7 +192,8 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
         kv_unified: true,
     };
     let ctx = LlamaContext::new(Arc::clone(&model), context).map_err(|e| e.to_string())?;
-    let inbox = Arc::new(Inbox::new(args.queue as usize, ctx.abort_flag()));
+    let ms = |n: u32| Duration::from_millis(n.into());
+    let inbox = Arc::new(Inbox::new(args.queue as usize, ms(args.halving_ms), ctx.abort_flag()));
     let (to_parent, answers) = sync_channel(ANSWERS_MAX);
 
     let tokens_max = args.context_tokens.min(model.context_max().max(1));
@@ -187,7 +211,13 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
         Arc::clone(&inbox),
         to_parent.clone(),
         Arc::clone(&clock),
-        Places { slots: args.slots as usize, slots_urgent: args.slots_urgent as usize },
+        Places {
+            slots: args.slots as usize,
+            slots_urgent: args.slots_urgent as usize,
+            cached_cells: args.cache_tokens as usize,
+            window: ms(args.batch_window_ms),
+            quantum_ms: args.quantum_ms.into(),
+        },
         Limits { chunk, chunk_urgent: CHUNK_URGENT_TOKENS, batch },
     );
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -195,7 +225,8 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
     let writer = thread("answers").spawn(move || write_answers(out, &answers)).map_err(failed)?;
     let engine = thread("engine").spawn(move || engine.run()).map_err(failed)?;
 
-    let bounds = Bounds { tokens_max: tokens_max as usize, continuation_max: chunk };
+    let bounds =
+        Bounds { tokens_max: tokens_max as usize, continuation_max: CONTINUATION_TOKENS_MAX };
     let front = Front { model, inbox: Arc::clone(&inbox), to_parent, bounds, clock };
     front.answer(ready);
     let outcome = front.read();
@@ -245,6 +276,9 @@ impl Front {
                 (id, Task::score(&self.model, self.bounds, id, now, &request))
             }
             ToChild::Cancel { id } => return self.inbox.cancel(id),
+            ToChild::Pause { id } => return self.inbox.pause(id),
+            ToChild::Resume => return self.inbox.resume(),
+            ToChild::DropCaches { .. } => return self.inbox.drop_caches(),
             ToChild::Tokenize { id, text, special } => {
                 let tokens = self.model.tokenise(&text, special);
                 return self.answer(match tokens {

@@ -1,34 +1,30 @@
-//! The engine in a child process, seen from the parent: started, watched, restarted, and spoken to.
+//! The embedded engine: a child process, replaced by a fresh one when it has grown or lived long.
 //!
-//! Its neighbour is `child`, the other end of the pipe. The one rule: every request ends, with an answer or a
-//! typed error, whatever happens to the child.
+//! Its neighbour is `process`, one child with its supervisor. The one rule: a replacement costs no request; those under way
+//! are answered by the child that took them, which ends after the last.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::{Stream, StreamExt};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::{
-    BackendError, Delta, EngineStats, GenerateRequest, Generation, Health, LanguageBackend,
-    ModelInfo, Score, ScoreRequest,
+    BackendError, EngineStats, GenerateRequest, Generation, Health, LanguageBackend, ModelInfo,
+    Score, ScoreRequest,
 };
 use super::child::ChildArgs;
-use super::supervise::supervise;
-use super::wire::{FromChild, ToChild};
+use super::process::{EngineProcess, WeakProcess};
 
-/// Requests on their way to the child's pipe; full: `Busy`.
-const OUTBOX_MAX: usize = 256;
-/// Longest answer that is accepted from a request, in tokens; bounds the queue of its pieces.
-const TOKENS_MAX: u32 = 1 << 16;
+/// Time between two looks at a child's age and size.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Waits after a replacement that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 /// How the child is started and watched.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,10 +43,28 @@ pub struct EmbeddedConfig {
     pub hang: Duration,
     /// A child that has not loaded its weights after this is killed.
     pub load: Duration,
+    /// When a child is replaced by a fresh one.
+    pub recycle: Recycle,
+}
+
+/// When a child is replaced though nothing is wrong with it. The fresh one is loaded beside it; requests under way end
+/// where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recycle {
+    /// It has lived so long.
+    pub age: Duration,
+    /// It has grown by so much resident memory since it was loaded, pool and buffers included.
+    pub growth_mb: u32,
+}
+
+impl Default for Recycle {
+    fn default() -> Self {
+        Recycle { age: Duration::from_secs(24 * 3600), growth_mb: 1024 }
+    }
 }
 
 impl EmbeddedConfig {
-    /// Restarts after 50 ms to 5 s; hung after 20 s; loads within 60 s.
+    /// Restarts after 50 ms to 5 s; hung after 20 s; loads within 60 s; replaced after a day.
     pub fn new(
         program: PathBuf,
         program_args: Vec<OsString>,
@@ -65,101 +79,59 @@ impl EmbeddedConfig {
             backoff: (Duration::from_millis(50), Duration::from_secs(5)),
             hang: Duration::from_secs(20),
             load: Duration::from_secs(60),
+            recycle: Recycle::default(),
         }
     }
 }
 
-/// The embedded engine. Cheap to clone; the child ends with the last clone.
+/// The embedded engine. Cheap to clone; its children end with the last clone and answer.
 #[derive(Clone)]
 pub struct EmbeddedBackend {
     shared: Arc<Shared>,
-    _supervisor: Arc<Supervisor>,
+    _watcher: Arc<Watcher>,
 }
 
-struct Supervisor {
-    task: JoinHandle<()>,
-    shared: Arc<Shared>,
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        // The task owns the child with `kill_on_drop`.
-        self.task.abort();
-        self.shared.closed(&self.shared.gone(), self.shared.config.backoff.1);
-    }
-}
-
-/// What supervisor and callers share.
-pub(super) struct Shared {
-    pub(super) config: EmbeddedConfig,
-    state: Mutex<State>,
+struct Shared {
+    config: EmbeddedConfig,
+    children: Mutex<Children>,
     health: watch::Sender<Health>,
-    /// Rings when a cancelled request waits to be told.
-    pub(super) cancel: Notify,
+    recycled: AtomicU32,
 }
 
-struct State {
-    pending: HashMap<u64, Pending>,
-    /// Told to the child before anything else; at most one for each request that was pending.
-    cancelled: Vec<u64>,
-    next_id: u64,
-    outbox: Option<mpsc::Sender<ToChild>>,
-    /// Becomes `outbox` when the child is ready.
-    loading: Option<mpsc::Sender<ToChild>>,
-    stats: EngineStats,
-    info: Option<Arc<ModelInfo>>,
-    restarts: u32,
-    retry_after: Duration,
-    pid: Option<u32>,
+struct Children {
+    current: EngineProcess,
+    /// Replaced ones that may still answer.
+    leaving: Vec<WeakProcess>,
+    is_paused: bool,
 }
 
-enum Pending {
-    Stream(mpsc::Sender<Result<Delta, BackendError>>),
-    Scores(oneshot::Sender<Result<Vec<Score>, BackendError>>),
-    Tokens(oneshot::Sender<Result<Vec<i32>, BackendError>>),
-    Whole(oneshot::Sender<Result<String, BackendError>>),
-}
+struct Watcher(JoinHandle<()>);
 
-impl Pending {
-    fn fail(self, error: BackendError) {
-        // A receiver that is gone wants no error.
-        match self {
-            Pending::Stream(to) => drop(to.try_send(Err(error))),
-            Pending::Scores(to) => drop(to.send(Err(error))),
-            Pending::Tokens(to) => drop(to.send(Err(error))),
-            Pending::Whole(to) => drop(to.send(Err(error))),
-        }
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
 impl EmbeddedBackend {
     /// Starts the child and its supervisor on the current tokio runtime. Returns before the weights are loaded.
     pub fn start(config: EmbeddedConfig) -> Self {
-        let (health, _) = watch::channel(Health::Loading);
-        let state = State {
-            pending: HashMap::new(),
-            cancelled: Vec::new(),
-            next_id: 1,
-            outbox: None,
-            loading: None,
-            stats: EngineStats::default(),
-            info: None,
-            restarts: 0,
-            retry_after: config.backoff.0,
-            pid: None,
-        };
-        let shared =
-            Arc::new(Shared { config, state: Mutex::new(state), health, cancel: Notify::new() });
-        let task = tokio::spawn(supervise(Arc::clone(&shared)));
-        let supervisor = Arc::new(Supervisor { task, shared: Arc::clone(&shared) });
-        EmbeddedBackend { shared, _supervisor: supervisor }
+        let current = EngineProcess::start(config.clone());
+        let children = Children { current, leaving: Vec::new(), is_paused: false };
+        let shared = Arc::new(Shared {
+            config,
+            children: Mutex::new(children),
+            health: watch::channel(Health::Loading).0,
+            recycled: AtomicU32::new(0),
+        });
+        let watcher = tokio::spawn(watch_over(shared.clone()));
+        EmbeddedBackend { shared, _watcher: Arc::new(Watcher(watcher)) }
     }
 
     /// Waits until it takes work.
     pub async fn ready(&self) {
-        let mut health = self.shared.health.subscribe();
-        // The sender lives in `self.shared`, so the wait can't fail.
-        let _ = health.wait_for(|h| *h == Health::Ready).await;
+        let current = self.current();
+        current.ready().await;
     }
 
     /// Health as it changes, for whoever shows it.
@@ -167,40 +139,91 @@ impl EmbeddedBackend {
         self.shared.health.subscribe()
     }
 
-    /// Process id of the running child.
+    /// Process id of the child that takes new requests, while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.shared.lock().pid
+        self.current().pid()
     }
 
-    fn submit(
-        &self,
-        pending: Pending,
-        message: impl FnOnce(u64) -> ToChild,
-    ) -> Result<CancelOnDrop, BackendError> {
-        let mut state = self.shared.lock();
-        let waiting = state.pending.len() as u32;
-        let retry_after_ms = state.retry_after.as_millis() as u64;
-        let id = state.next_id;
-        let Some(outbox) = &state.outbox else {
-            let detail = match &*self.shared.health.borrow() {
-                Health::Down { detail } => detail.clone(),
-                Health::Loading | Health::Ready => "loading".to_owned(),
-            };
-            return Err(BackendError::Unavailable { detail, retry_after_ms });
-        };
-        match outbox.try_send(message(id)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(BackendError::Busy { waiting, retry_after_ms });
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                let detail = "being restarted".to_owned();
-                return Err(BackendError::Unavailable { detail, retry_after_ms });
-            }
+    /// Lets the child forget computed beginnings that no request needs. Nothing happens when there is no child that
+    /// takes work.
+    pub fn drop_caches(&self) {
+        self.current().drop_caches();
+    }
+
+    fn current(&self) -> EngineProcess {
+        self.shared.lock().current.clone()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads a fresh child beside the current one and lets it take over. False when it can't be loaded.
+    async fn replace(&self) -> bool {
+        let fresh = EngineProcess::start(self.config.clone());
+        if timeout(self.config.load, fresh.ready()).await.is_err() {
+            return false;
         }
-        state.next_id += 1;
-        state.pending.insert(id, pending);
-        Ok(CancelOnDrop { id, shared: Arc::clone(&self.shared) })
+        let mut children = self.lock();
+        if children.is_paused {
+            // The call takes effect at once; its answer says when the last step has ended, and there is none yet.
+            drop(fresh.pause());
+        }
+        let old = std::mem::replace(&mut children.current, fresh);
+        children.leaving.retain(WeakProcess::is_alive);
+        children.leaving.push(old.downgrade());
+        self.recycled.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Tells of the current child's health, and replaces it when it is due.
+async fn watch_over(shared: Arc<Shared>) {
+    let Recycle { age, growth_mb } = shared.config.recycle;
+    loop {
+        let mut heard = shared.lock().current.watch();
+        let (mut since, mut loaded_mb) = (Instant::now(), None);
+        let mut not_before = Instant::now();
+        let reason = loop {
+            let health = heard.borrow_and_update().clone();
+            if health != Health::Ready {
+                // A child that was restarted is a fresh one.
+                (since, loaded_mb) = (Instant::now(), None);
+            }
+            shared.health.send_if_modified(|told| {
+                let is_news = *told != health;
+                *told = health;
+                is_news
+            });
+            tokio::select! {
+                changed = heard.changed() => if changed.is_err() { return },
+                () = sleep(LOOK_EVERY) => {}
+            }
+            let resident_mb = shared.lock().current.stats().resident_mb;
+            let first_mb = *loaded_mb.get_or_insert(resident_mb);
+            if first_mb == 0 {
+                loaded_mb = None;
+                continue;
+            }
+            let grown_mb = resident_mb.saturating_sub(first_mb);
+            if Instant::now() < not_before {
+                continue;
+            }
+            let due = match (grown_mb >= growth_mb, since.elapsed() >= age) {
+                (true, _) => format!("grown by {grown_mb} MB"),
+                (false, true) => format!("{} s old", since.elapsed().as_secs()),
+                (false, false) => continue,
+            };
+            if shared.replace().await {
+                break due;
+            }
+            tracing::warn!(due, "language engine could not be replaced; the old one goes on");
+            not_before = Instant::now() + AFTER_FAILURE;
+        };
+        metrics::counter!(crate::events::RECYCLED).increment(1);
+        tracing::info!(reason, "language engine was replaced by a fresh one");
     }
 }
 
@@ -217,41 +240,41 @@ impl LanguageBackend for EmbeddedBackend {
         &self,
         request: GenerateRequest,
     ) -> BoxFuture<'_, Result<Generation, BackendError>> {
-        let answer = move || {
-            if request.tokens_max > TOKENS_MAX {
-                return Err(BackendError::TooLong {
-                    tokens: request.tokens_max,
-                    limit: TOKENS_MAX,
-                });
-            }
-            // A piece and its likelihoods a token, the rest of a held-back text, and the end: never full.
-            let (to, from) = mpsc::channel(2 * request.tokens_max as usize + 2);
-            let guard = self.submit(Pending::Stream(to), |id| ToChild::Generate { id, request })?;
-            Ok(Generation::new(Guarded { stream: ReceiverStream::new(from), _guard: guard }))
-        };
-        std::future::ready(answer()).boxed()
+        std::future::ready(self.current().generate(request)).boxed()
     }
 
     fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
-        async move {
-            let (to, from) = oneshot::channel();
-            let guard = self.submit(Pending::Scores(to), |id| ToChild::Score { id, request })?;
-            from.await.unwrap_or_else(|_| Err(guard.shared.gone()))
-        }
-        .boxed()
+        let current = self.current();
+        async move { current.score(request).await }.boxed()
     }
 
     fn health(&self) -> Health {
-        self.shared.health.borrow().clone()
+        self.current().health()
     }
 
     fn stats(&self) -> EngineStats {
-        let state = self.shared.lock();
-        EngineStats { restarts: state.restarts, ..state.stats }
+        let stats = self.current().stats();
+        EngineStats { recycled: self.shared.recycled.load(Ordering::Relaxed), ..stats }
+    }
+
+    fn pause(&self) -> BoxFuture<'_, ()> {
+        let mut children = self.shared.lock();
+        children.is_paused = true;
+        let leaving = children.leaving.iter().filter_map(WeakProcess::upgrade);
+        let all: Vec<_> = leaving.chain([children.current.clone()]).collect();
+        let pauses = all.iter().map(EngineProcess::pause).collect::<Vec<_>>();
+        join_all(pauses).map(|_| ()).boxed()
+    }
+
+    fn resume(&self) {
+        let mut children = self.shared.lock();
+        children.is_paused = false;
+        let leaving = children.leaving.iter().filter_map(WeakProcess::upgrade);
+        leaving.chain([children.current.clone()]).for_each(|child| child.resume());
     }
 
     fn info(&self) -> Option<Arc<ModelInfo>> {
-        self.shared.lock().info.clone()
+        self.current().info()
     }
 
     fn tokenize(
@@ -259,179 +282,12 @@ impl LanguageBackend for EmbeddedBackend {
         text: String,
         special: bool,
     ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>> {
-        async move {
-            let (to, from) = oneshot::channel();
-            let guard =
-                self.submit(Pending::Tokens(to), |id| ToChild::Tokenize { id, text, special })?;
-            from.await.unwrap_or_else(|_| Err(guard.shared.gone()))
-        }
-        .boxed()
+        let current = self.current();
+        async move { current.tokenize(text, special).await }.boxed()
     }
 
     fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>> {
-        async move {
-            let (to, from) = oneshot::channel();
-            let guard = self.submit(Pending::Whole(to), |id| ToChild::Detokenize { id, tokens })?;
-            from.await.unwrap_or_else(|_| Err(guard.shared.gone()))
-        }
-        .boxed()
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn gone(&self) -> BackendError {
-        BackendError::Died { detail: "its supervisor was stopped".into() }
-    }
-
-    /// A child was started; gives the requests for it. Callers are told to wait until it says `Ready`.
-    pub(super) fn opened(&self, pid: Option<u32>) -> mpsc::Receiver<ToChild> {
-        let (to, from) = mpsc::channel(OUTBOX_MAX);
-        let mut state = self.lock();
-        state.pid = pid;
-        state.loading = Some(to);
-        drop(state);
-        self.health.send_replace(Health::Loading);
-        from
-    }
-
-    /// The child is gone: pending requests fail with `error`, new ones are told to wait.
-    pub(super) fn closed(&self, error: &BackendError, retry_after: Duration) {
-        let mut state = self.lock();
-        state.outbox = None;
-        state.loading = None;
-        state.pid = None;
-        state.cancelled.clear();
-        state.retry_after = retry_after;
-        state.restarts = state.restarts.saturating_add(1);
-        state.stats = EngineStats { cells: state.stats.cells, ..EngineStats::default() };
-        let pending = std::mem::take(&mut state.pending);
-        drop(state);
-        self.health.send_replace(Health::Down { detail: error.to_string() });
-        for (_, request) in pending {
-            request.fail(error.clone());
-        }
-    }
-
-    /// Whether somebody still waits for this message's answer.
-    pub(super) fn is_wanted(&self, message: &ToChild) -> bool {
-        match message {
-            ToChild::Generate { id, .. }
-            | ToChild::Score { id, .. }
-            | ToChild::Tokenize { id, .. }
-            | ToChild::Detokenize { id, .. } => self.lock().pending.contains_key(id),
-            ToChild::Cancel { .. } | ToChild::Health { .. } => true,
-        }
-    }
-
-    /// Requests that nobody waits for any more, since the last call.
-    pub(super) fn take_cancelled(&self) -> Vec<u64> {
-        std::mem::take(&mut self.lock().cancelled)
-    }
-
-    /// Age of the running step, as last heard.
-    pub(super) fn step_age(&self) -> Duration {
-        Duration::from_millis(self.lock().stats.step_age_ms)
-    }
-
-    /// Asks how it is; false when not even that can be sent.
-    pub(super) fn ask_health(&self) -> bool {
-        let state = self.lock();
-        let outbox = state.outbox.as_ref();
-        outbox.is_some_and(|to| to.try_send(ToChild::Health { id: 0 }).is_ok())
-    }
-
-    /// Brings an answer to whoever waits for it; whether it was a sign of health.
-    pub(super) fn dispatch(&self, message: FromChild) -> bool {
-        let mut state = self.lock();
-        match message {
-            FromChild::Ready { model, info } => {
-                let context_tokens_max = info.context_tokens_max;
-                tracing::debug!(model, context_tokens_max, "language engine is ready");
-                state.info = Some(Arc::new(info));
-                state.outbox = state.loading.take();
-                drop(state);
-                self.health.send_replace(Health::Ready);
-                return true;
-            }
-            FromChild::Health { stats, .. } => {
-                state.stats = stats;
-                return true;
-            }
-            FromChild::Text { id, text } => {
-                if let Some(Pending::Stream(to)) = state.pending.get(&id) {
-                    // Room for every piece was made with the request.
-                    drop(to.try_send(Ok(Delta::Text(text))));
-                }
-            }
-            FromChild::Logprobs { id, tokens } => {
-                if let Some(Pending::Stream(to)) = state.pending.get(&id) {
-                    drop(to.try_send(Ok(Delta::Logprobs(tokens))));
-                }
-            }
-            FromChild::Whole { id, text } => {
-                if let Some(Pending::Whole(to)) = state.pending.remove(&id) {
-                    drop(to.send(Ok(text)));
-                }
-            }
-            FromChild::End { id, finish, usage } => {
-                if let Some(Pending::Stream(to)) = state.pending.remove(&id) {
-                    drop(to.try_send(Ok(Delta::End { finish, usage })));
-                }
-            }
-            FromChild::Scores { id, scores, .. } => {
-                if let Some(Pending::Scores(to)) = state.pending.remove(&id) {
-                    drop(to.send(Ok(scores)));
-                }
-            }
-            FromChild::Tokens { id, tokens } => {
-                if let Some(Pending::Tokens(to)) = state.pending.remove(&id) {
-                    drop(to.send(Ok(tokens)));
-                }
-            }
-            FromChild::Error { id: Some(id), error } => {
-                if let Some(request) = state.pending.remove(&id) {
-                    request.fail(error);
-                }
-            }
-            FromChild::Error { id: None, error } => {
-                tracing::warn!(%error, "language engine could not read a request");
-            }
-        }
-        false
-    }
-}
-
-/// Tells the child that nobody waits any more, unless the answer has come.
-struct CancelOnDrop {
-    id: u64,
-    shared: Arc<Shared>,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        if state.pending.remove(&self.id).is_some() && state.outbox.is_some() {
-            state.cancelled.push(self.id);
-            drop(state);
-            self.shared.cancel.notify_one();
-        }
-    }
-}
-
-/// A stream and what ends with it.
-struct Guarded<S> {
-    stream: S,
-    _guard: CancelOnDrop,
-}
-
-impl<S: Stream + Unpin> Stream for Guarded<S> {
-    type Item = S::Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.stream.poll_next_unpin(cx)
+        let current = self.current();
+        async move { current.detokenize(tokens).await }.boxed()
     }
 }

@@ -5,35 +5,52 @@
 //!
 //! Greedy answers do not depend on who else runs, except where two tokens are almost equally likely: attention
 //! sums over cells in the order in which they lie in the pool, and another cutting of a prompt rounds otherwise.
+//!
+//! Prompts are cut so that a step stays under the quantum by what steps cost lately. Steps that an urgent prompt has
+//! to itself are longer: only a more urgent request may interrupt them, and it does so within the step.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use media::{Clock, Mono, SystemClock};
 use models::ModelError;
 use models::llama::{BatchToken, Decoded, LlamaContext};
 
+use super::admission::Parked;
 use super::backend::{BackendError, EngineStats, Finish};
+use super::blocks::{Blocks, PoolSize};
 use super::inbox::Inbox;
 use super::plan::{Limits, Want, plan};
-use super::prefix::Prefixes;
-use super::task::{Kind, Task};
+use super::quantum::{Recent, StepCost};
+use super::task::{Kind, Scoring, Task};
 use super::wire::FromChild;
 
-/// Kept prefixes at most.
-pub(super) const PREFIXES_MAX: usize = 16;
+/// Most sequences that are kept when their requests have ended or wait; each costs a row of logits, 0.2 MB.
+pub(super) const KEPT_MAX: usize = 64;
+/// Most tokens of a continuation, and of those of one score that are computed at once.
+pub(super) const CONTINUATION_TOKENS_MAX: usize = 64;
 /// Continuations that are computed at once, over all scores of a step.
 pub(super) const BRANCHES_MAX: usize = 32;
+/// Steps and urgent requests that the measured times are taken from.
+const TIMES: usize = 256;
 /// Weight of the newest step in a measured rate.
 const RATE_WEIGHT: f64 = 0.1;
 
 /// Sizes of the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Places {
     /// Requests that can run at once.
     pub(super) slots: usize,
     /// How many of these only urgent requests may take.
     pub(super) slots_urgent: usize,
+    /// Cells that are kept for nobody in particular, at most.
+    pub(super) cached_cells: usize,
+    /// How long an idle engine waits for more requests before it starts with one that is not urgent.
+    pub(super) window: Duration,
+    /// Aim for the time of a step; 0: none.
+    pub(super) quantum_ms: f64,
 }
 
 pub(super) struct Engine {
@@ -44,12 +61,16 @@ pub(super) struct Engine {
     pub(super) places: Places,
     limits: Limits,
     pub(super) running: Vec<Task>,
-    pub(super) free: Vec<u32>,
     branches: Vec<u32>,
-    pub(super) prefixes: Prefixes,
-    /// Tokens of requests that gave up their place and are kept outside the pool.
+    pub(super) blocks: Blocks,
+    /// What waiting requests had computed when they gave up their place, by request.
+    pub(super) parked: HashMap<u64, Parked>,
+    /// Tokens of those that are kept outside the pool.
     pub(super) cells_saved: usize,
     pub(super) stats: EngineStats,
+    cost: StepCost,
+    step_ms: Recent,
+    urgent_wait_ms: Recent,
 }
 
 /// Whose logits a row of the batch holds.
@@ -70,6 +91,8 @@ struct Step {
     /// Per score in its continuations: position in `running`, where it goes on after this step.
     rounds: Vec<(usize, usize)>,
     branches: Vec<u32>,
+    /// Requests with one token each.
+    generating: usize,
 }
 
 impl Engine {
@@ -81,8 +104,14 @@ impl Engine {
         places: Places,
         limits: Limits,
     ) -> Self {
-        let sequences = (places.slots + PREFIXES_MAX) as u32;
-        let stats = EngineStats { cells: ctx.settings().n_ctx, ..EngineStats::default() };
+        let sequences = places.slots + KEPT_MAX;
+        let blocks = Blocks::new(PoolSize {
+            cells: ctx.settings().n_ctx as usize,
+            sequences,
+            kept: KEPT_MAX,
+            cached_cells: places.cached_cells,
+        });
+        let stats = EngineStats { cells: blocks.cells() as u32, ..EngineStats::default() };
         Engine {
             ctx,
             inbox,
@@ -91,29 +120,35 @@ impl Engine {
             places,
             limits,
             running: Vec::new(),
-            free: (0..sequences).rev().collect(),
-            branches: (sequences..sequences + BRANCHES_MAX as u32).collect(),
-            prefixes: Prefixes::default(),
+            branches: (sequences..sequences + BRANCHES_MAX).map(|seq| seq as u32).collect(),
+            blocks,
+            parked: HashMap::new(),
             cells_saved: 0,
             stats,
+            cost: StepCost::new(),
+            step_ms: Recent::new(TIMES),
+            urgent_wait_ms: Recent::new(TIMES),
         }
     }
 
     /// Works until the inbox is closed.
     pub(super) fn run(mut self) {
         loop {
+            self.inbox.rest(|id| send(&self.out, FromChild::Paused { id }));
             let now = self.clock.now();
             let between = self.inbox.between(now);
             if between.closed {
                 return;
             }
             for id in between.cancelled {
+                self.forget(id);
                 if let Some(at) = self.running.iter().position(|t| t.id == id) {
                     let task = self.leave(at);
                     self.report(Some(task.enqueued));
                 }
             }
             for task in between.late {
+                self.forget(task.id);
                 self.end_late(task, now);
             }
             while let Some(at) = self.running.iter().position(|t| t.until.is_some_and(|u| u <= now))
@@ -121,10 +156,14 @@ impl Engine {
                 let task = self.leave(at);
                 self.end_late(task, now);
             }
+            if between.drop_caches {
+                self.drop_caches();
+            }
             self.admit(now);
             if self.running.is_empty() {
                 self.report(None);
-                self.inbox.wait();
+                let places = self.places.slots - self.places.slots_urgent;
+                self.inbox.wait(self.places.window, places);
             } else {
                 self.step();
             }
@@ -133,14 +172,14 @@ impl Engine {
 
     fn step(&mut self) {
         let step = self.compose();
-        let priority =
-            step.parts.iter().chain(&step.rounds).map(|&(at, _)| self.running[at].priority);
+        let rank = step.parts.iter().chain(&step.rounds).map(|&(at, _)| self.running[at].turn.rank);
         let began = self.clock.now();
-        self.inbox.step_begins(priority.min().unwrap_or(i32::MAX), began);
+        self.inbox.step_begins(rank.min().unwrap_or(i32::MAX), began);
+        self.begin_urgent(&step, began);
         let result = self.ctx.decode(&step.batch);
         let now = self.clock.now();
         if matches!(result, Ok(Decoded::Done)) {
-            self.measure(&step, now.since(began).as_secs_f64());
+            self.measure(&step, now.ms_since(began));
             self.take(&step, now);
         }
         for &seq in &step.branches {
@@ -151,13 +190,17 @@ impl Engine {
             Ok(Decoded::Done) => self.settle(now),
             Ok(Decoded::Aborted) => {
                 self.stats.aborts += 1;
+                let mut lost = step.batch.len();
                 for &(at, _) in &step.parts {
                     let task = &mut self.running[at];
                     // A request whose tokens are all there has lost its logits: its last token comes again.
                     let kept = (self.ctx.seq_len(task.seq) as usize).min(task.tokens.len() - 1);
                     self.ctx.seq_cut(task.seq, kept as u32);
+                    lost = lost.saturating_sub(kept.saturating_sub(task.computed));
                     task.computed = kept;
+                    self.blocks.computed(task.seq, &task.tokens[..kept]);
                 }
+                self.stats.abort_tokens += lost as u64;
             }
             Ok(Decoded::NoRoom) => {
                 // The accounting promises room; if it is wrong, the last in line pays and the rest goes on.
@@ -170,13 +213,17 @@ impl Engine {
 
     /// Turns the plan into a batch.
     fn compose(&mut self) -> Step {
-        let wants: Vec<Want> = self.running.iter().map(|t| self.want(t)).collect();
+        let generating = self.running.iter().filter(|t| t.generates()).count();
+        let chunk = self.cost.chunk(generating, self.places.quantum_ms, self.limits.chunk);
+        self.stats.chunk_tokens = chunk as u32;
+        let wants: Vec<Want> = self.running.iter().map(|t| want(t, chunk)).collect();
         let mut step = Step::default();
-        for (at, n) in plan(&wants, &self.limits) {
+        for (at, n) in plan(&wants, &Limits { chunk, ..self.limits }) {
             if wants[at].whole {
-                self.compose_round(at, &mut step);
+                self.compose_round(at, chunk, &mut step);
                 continue;
             }
+            step.generating += usize::from(self.running[at].generates());
             let task = &self.running[at];
             let last = task.computed + n == task.tokens.len();
             for (i, &token) in task.tokens[task.computed..task.computed + n].iter().enumerate() {
@@ -195,22 +242,11 @@ impl Engine {
         step
     }
 
-    fn want(&self, task: &Task) -> Want {
-        let (tokens, whole) = match &task.kind {
-            Kind::Score(scoring) if scoring.next.is_some() => {
-                let round = scoring.round(BRANCHES_MAX, self.limits.chunk);
-                (scoring.continuations[round].iter().map(|c| c.len() - 1).sum(), true)
-            }
-            _ => (task.behind(), false),
-        };
-        Want { priority: task.priority, arrival: task.arrival, tokens, whole }
-    }
-
     /// Continuations of a score branch off the end of its prefix.
-    fn compose_round(&mut self, at: usize, step: &mut Step) {
+    fn compose_round(&mut self, at: usize, chunk: usize, step: &mut Step) {
         let task = &self.running[at];
         let Kind::Score(scoring) = &task.kind else { return };
-        let round = scoring.round(self.branches.len(), self.limits.chunk);
+        let round = scoring.round(self.branches.len(), round_tokens(task, scoring, chunk));
         let start = task.tokens.len();
         let end = round.end;
         for k in round {
@@ -233,7 +269,9 @@ impl Engine {
     /// Takes what a finished step says.
     fn take(&mut self, step: &Step, now: Mono) {
         for &(at, n) in &step.parts {
-            self.running[at].computed += n;
+            let task = &mut self.running[at];
+            task.computed += n;
+            self.blocks.computed(task.seq, &task.tokens[..task.computed]);
         }
         for &row in &step.rows {
             match row {
@@ -242,12 +280,22 @@ impl Engine {
                     let task = &mut self.running[task];
                     task.first.get_or_insert(now);
                     let said = task.advance(self.ctx.model(), logits);
-                    if !said.text.is_empty() {
-                        send(&self.out, FromChild::Text { id: task.id, text: said.text });
+                    let id = task.id;
+                    if let Some(token) = said.logprobs {
+                        send(&self.out, FromChild::Logprobs { id, tokens: vec![token] });
                     }
-                    if let Some(finish) = said.finish {
-                        let (id, usage) = (task.id, task.usage(now));
-                        send(&self.out, FromChild::End { id, finish, usage });
+                    if !said.text.is_empty() {
+                        send(&self.out, FromChild::Text { id, text: said.text });
+                    }
+                    if let Some(end) = said.end {
+                        let usage = task.usage(now);
+                        send(
+                            &self.out,
+                            match end {
+                                Ok(finish) => FromChild::End { id, finish, usage },
+                                Err(error) => FromChild::Error { id: Some(id), error },
+                            },
+                        );
                         task.reserve = 0; // marks the end; `settle` takes it out
                     }
                 }
@@ -266,11 +314,8 @@ impl Engine {
         }
     }
 
-    /// Keeps new prefixes and takes finished requests out.
+    /// Takes finished requests out.
     fn settle(&mut self, now: Mono) {
-        for at in 0..self.running.len() {
-            self.keep_prefix(at);
-        }
         let mut at = 0;
         while at < self.running.len() {
             let task = &self.running[at];
@@ -287,28 +332,6 @@ impl Engine {
             }
             let task = self.leave(at);
             self.report(Some(task.enqueued));
-        }
-    }
-
-    fn keep_prefix(&mut self, at: usize) {
-        let task = &self.running[at];
-        let reuse = task.reuse;
-        if reuse < 2 || task.computed < reuse || self.prefixes.holds(&task.tokens[..reuse]) {
-            return;
-        }
-        if self.prefixes.len() >= PREFIXES_MAX {
-            let Some(seq) = self.prefixes.evict() else { return };
-            self.ctx.seq_cut(seq, 0);
-            self.free.push(seq);
-        }
-        let Some(seq) = self.free.pop() else { return };
-        self.ctx.seq_share(task.seq, seq, reuse as u32);
-        let key = self.prefixes.keep(seq, &task.tokens[..reuse]);
-        let task = &mut self.running[at];
-        // Its cells belong to the new prefix from now on.
-        let shared = super::prefix::Shared { key, seq, len: reuse };
-        if let Some(old) = task.shared.replace(shared) {
-            self.prefixes.release(old.key);
         }
     }
 
@@ -329,9 +352,10 @@ impl Engine {
     }
 
     fn fail_last(&mut self, error: BackendError) {
-        let last = self.running.iter().enumerate().max_by_key(|(_, t)| (t.priority, t.arrival));
+        let last =
+            self.running.iter().enumerate().max_by_key(|(_, t)| (t.turn.rank, t.turn.arrival));
         if let Some((at, _)) = last {
-            let id = Some(self.leave(at).id);
+            let id = Some(self.fail(at).id);
             send(&self.out, FromChild::Error { id, error });
         }
     }
@@ -341,16 +365,29 @@ impl Engine {
         let mut positions: Vec<usize> = in_step.map(|&(at, _)| at).collect();
         positions.sort_unstable_by(|a, b| b.cmp(a));
         for at in positions {
-            let id = Some(self.leave(at).id);
+            let id = Some(self.fail(at).id);
             let error = BackendError::Failed { detail: error.to_string() };
             send(&self.out, FromChild::Error { id, error });
         }
     }
 
-    fn measure(&mut self, step: &Step, seconds: f64) {
+    /// Notes how long urgent requests waited for their first step.
+    fn begin_urgent(&mut self, step: &Step, now: Mono) {
+        for &(at, _) in &step.parts {
+            let task = &mut self.running[at];
+            if task.turn.is_urgent() && !task.stepped {
+                self.urgent_wait_ms.push(now.ms_since(task.enqueued));
+            }
+            task.stepped = true;
+        }
+    }
+
+    fn measure(&mut self, step: &Step, ms: f64) {
         self.stats.steps += 1;
-        let tokens = step.batch.len() as f64;
-        if seconds <= 0.0 {
+        let tokens = step.batch.len();
+        self.step_ms.push(ms);
+        self.cost.measured(step.generating, tokens - step.generating, ms);
+        if ms <= 0.0 {
             return;
         }
         let rate = match (step.parts.as_slice(), step.rounds.is_empty()) {
@@ -361,16 +398,41 @@ impl Engine {
             _ => return,
         };
         let weight = if *rate == 0.0 { 1.0 } else { RATE_WEIGHT };
-        *rate += (tokens / seconds - *rate) * weight;
+        *rate += (tokens as f64 / ms * 1e3 - *rate) * weight;
     }
 
     fn report(&mut self, enqueued: Option<Mono>) {
         self.stats.running = self.running.len() as u32;
-        self.stats.cells_used = self.cells_used() as u32;
-        self.stats.prefixes = self.prefixes.len() as u32;
+        self.stats.cells_used = self.blocks.cells_used() as u32;
+        self.stats.cells_cached = self.blocks.cells_cached() as u32;
+        self.stats.prefixes = self.blocks.kept() as u32;
+        let of = |times: &Recent, q| times.quantile(q).unwrap_or(0.0);
+        self.stats.step_ms_p99 = of(&self.step_ms, 0.99);
+        self.stats.step_ms_max = of(&self.step_ms, 1.0);
+        self.stats.urgent_wait_ms_p50 = of(&self.urgent_wait_ms, 0.5);
+        self.stats.urgent_wait_ms_p99 = of(&self.urgent_wait_ms, 0.99);
         let ended_ms = enqueued.map(|at| self.clock.now().ms_since(at));
         self.inbox.report(self.stats, ended_ms);
     }
+}
+
+fn want(task: &Task, chunk: usize) -> Want {
+    let (tokens, whole) = match &task.kind {
+        Kind::Score(scoring) if scoring.next.is_some() => {
+            let round = scoring.round(BRANCHES_MAX, round_tokens(task, scoring, chunk));
+            (scoring.continuations[round].iter().map(|c| c.len() - 1).sum(), true)
+        }
+        _ => (task.behind(), false),
+    };
+    Want { priority: task.turn.rank, arrival: task.turn.arrival, tokens, whole }
+}
+
+/// Tokens of a score's next round, which is computed whole: at least one continuation.
+fn round_tokens(task: &Task, scoring: &Scoring, chunk: usize) -> usize {
+    let next = scoring.next.and_then(|next| scoring.continuations.get(next));
+    let least = next.map_or(0, |c| c.len() - 1);
+    let most = if task.turn.is_urgent() { CONTINUATION_TOKENS_MAX } else { chunk };
+    most.min(CONTINUATION_TOKENS_MAX).max(least)
 }
 
 /// Waits while the parent is slow to read; when it is gone, the process is ending anyway.

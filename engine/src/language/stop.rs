@@ -29,6 +29,12 @@ impl StopScanner {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
+    /// Takes more text that nothing in can end: gives all of it, after what was held back.
+    pub(super) fn pass(&mut self, text: &str) -> String {
+        self.held.push_str(text);
+        self.finish()
+    }
+
     /// The text ended otherwise: what was held back belongs to it.
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
@@ -55,6 +61,14 @@ mod tests {
         assert_eq!(scanner.push("late.\nTe"), ("late.".into(), false));
         assert_eq!(scanner.push("a\nT"), ("\nTea".into(), false));
         assert_eq!(scanner.push("ext: more"), (String::new(), true));
+    }
+
+    #[test]
+    fn a_stop_text_in_what_must_be_said_ends_nothing() {
+        let mut scanner = StopScanner::new(vec!["ab".into()]);
+        assert_eq!(scanner.push("xa"), ("x".into(), false));
+        assert_eq!(scanner.pass("b, ab"), "ab, ab");
+        assert_eq!(scanner.push("ab"), (String::new(), true));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::BackendError;
-use super::embedded::Shared;
+use super::process::Shared;
 use super::wire::{self, FromChild, Incoming, ToChild};
 
 /// A child that lasted this long was healthy: the next restart is quick again.
@@ -147,9 +147,7 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
     loop {
         let messages = tokio::select! {
             biased;
-            () = shared.cancel.notified() => {
-                shared.take_cancelled().into_iter().map(|id| ToChild::Cancel { id }).collect()
-            }
+            () = shared.ahead.notified() => shared.take_ahead(),
             message = outbox.recv() => match message {
                 Some(message) if shared.is_wanted(&message) => vec![message],
                 Some(_) => continue,
@@ -168,9 +166,12 @@ async fn write(shared: &Shared, mut stdin: ChildStdin, mut outbox: mpsc::Receive
                         | ToChild::Tokenize { id, .. }
                         | ToChild::Detokenize { id, .. }
                         | ToChild::Cancel { id }
-                        | ToChild::Health { id } => *id,
+                        | ToChild::Pause { id }
+                        | ToChild::DropCaches { id }
+                        | ToChild::Health { id } => Some(*id),
+                        ToChild::Resume => None,
                     };
-                    shared.dispatch(FromChild::Error { id: Some(id), error });
+                    shared.dispatch(FromChild::Error { id, error });
                     Ok(())
                 }
             };

@@ -2,10 +2,11 @@
 //!
 //! Its one rule: nothing that arrives can cost more than [`FRAME_BYTES_MAX`] of memory or end the reader.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::backend::{
     BackendError, EngineStats, Finish, GenerateRequest, ModelInfo, Score, ScoreRequest,
@@ -19,12 +20,38 @@ pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToChild {
-    Generate { id: u64, request: GenerateRequest },
-    Score { id: u64, request: ScoreRequest },
-    Tokenize { id: u64, text: String, special: bool },
-    Detokenize { id: u64, tokens: Vec<i32> },
-    Cancel { id: u64 },
-    Health { id: u64 },
+    Generate {
+        id: u64,
+        request: GenerateRequest,
+    },
+    Score {
+        id: u64,
+        request: ScoreRequest,
+    },
+    Tokenize {
+        id: u64,
+        text: String,
+        special: bool,
+    },
+    Detokenize {
+        id: u64,
+        tokens: Vec<i32>,
+    },
+    Cancel {
+        id: u64,
+    },
+    /// Stop between two steps; answered by `Paused`.
+    Pause {
+        id: u64,
+    },
+    Resume,
+    Health {
+        id: u64,
+    },
+    /// Forgets computed beginnings that no request needs; not answered.
+    DropCaches {
+        id: u64,
+    },
 }
 
 /// Child to parent. A request ends with exactly one of `End`, `Scores`, `Tokens`, `Whole`, `Health`, `Error`.
@@ -67,11 +94,30 @@ pub(super) enum FromChild {
         id: u64,
         stats: EngineStats,
     },
+    /// Nothing is computed until `Resume`.
+    Paused {
+        id: u64,
+    },
     /// Without an id: of a frame that could not be read.
     Error {
         id: Option<u64>,
         error: BackendError,
     },
+}
+
+/// A map whose keys are numbers. JSON writes them as text, and a tagged message does not turn them back by itself.
+///
+/// # Errors
+/// For a key that is no number.
+pub(super) fn bias_by_token<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<i32, f32>, D::Error> {
+    let named = BTreeMap::<String, f32>::deserialize(from)?;
+    let number = |(token, bias): (String, f32)| match token.parse() {
+        Ok(token) => Ok((token, bias)),
+        Err(_) => Err(D::Error::custom(format!("logit_bias of `{token}`, expected a token"))),
+    };
+    named.into_iter().map(number).collect()
 }
 
 /// A frame as bytes, length first.
@@ -172,6 +218,19 @@ mod tests {
         let mut from = bytes.as_slice();
         assert_eq!(read(&mut from).unwrap(), Incoming::Message(sent));
         assert_eq!(read::<ToChild>(&mut from).unwrap(), Incoming::End);
+    }
+
+    #[test]
+    fn a_bias_by_token_survives_the_way() {
+        let mut request = GenerateRequest::new(super::super::backend::Prompt::template("x"), 4);
+        request.sampling.logit_bias = [(7, -1.5), (40_000, 100.0)].into();
+        let sent = ToChild::Generate { id: 1, request };
+        assert_eq!(read(&mut encode(&sent).unwrap().as_slice()).unwrap(), Incoming::Message(sent));
+        let body = br#"{"op":"generate","id":7,"request":{"prompt":{"parts":[]},"tokens_max":1,"sampling":{"logit_bias":{"x":1}}}}"#;
+        let Incoming::Garbage { detail, .. } = decode::<ToChild>(body) else {
+            panic!("understood")
+        };
+        assert!(detail.contains("logit_bias of `x`"), "{detail}");
     }
 
     #[test]

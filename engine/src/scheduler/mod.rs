@@ -30,6 +30,7 @@
 
 mod config;
 mod job;
+mod lease;
 mod ledger;
 mod pick;
 mod preempt;

@@ -12,9 +12,9 @@ use crate::Class;
 
 /// A batch that could start now.
 #[derive(Debug)]
-struct Plan {
-    leader: JobId,
-    lanes: Vec<usize>,
+pub(super) struct Plan {
+    pub(super) leader: JobId,
+    pub(super) lanes: Vec<usize>,
     /// The batch grows no longer than this.
     piece_max: Duration,
     /// Takes text's lane because no text is runnable: only jobs without deadline may join.
@@ -23,7 +23,7 @@ struct Plan {
 
 /// What a class can do with the free lanes.
 #[derive(Debug)]
-enum Fit {
+pub(super) enum Fit {
     Start(Plan),
     /// Its first job needs more lanes than are free: they are held for it.
     Hold,
@@ -81,7 +81,7 @@ impl Scheduler {
         !model.queue.is_empty() && self.closes(model, now).is_none()
     }
 
-    fn pick_aged(&self, now: Mono) -> Option<(usize, Plan)> {
+    pub(super) fn pick_aged(&self, now: Mono) -> Option<(usize, Plan)> {
         let wait = self.config.wait_max;
         self.classes.iter().enumerate().find_map(|(rank, class)| {
             let oldest = *class.undated.first()?;
@@ -96,7 +96,7 @@ impl Scheduler {
     }
 
     /// The first job of the class, in its order, for which there are lanes. Sheds what can't make it.
-    fn plan_class(&mut self, now: Mono, rank: usize) -> Fit {
+    pub(super) fn plan_class(&mut self, now: Mono, rank: usize) -> Fit {
         if self.classes[rank].queued == 0 {
             return Fit::Nothing;
         }
@@ -195,7 +195,7 @@ impl Scheduler {
     }
 
     /// Whether the class's share owes it this job.
-    fn is_owed(&self, now: Mono, rank: usize, leader: JobId, width: usize) -> bool {
+    pub(super) fn is_owed(&self, now: Mono, rank: usize, leader: JobId, width: usize) -> bool {
         let ahead = |r: &Running| {
             let left = r.estimate.unwrap_or_default().saturating_sub(now.since(r.started));
             left * r.lanes.len() as u32

@@ -5,6 +5,7 @@
 
 mod context;
 mod grammar;
+mod guide;
 mod log;
 mod model;
 mod quantise;
@@ -12,6 +13,7 @@ mod text;
 
 pub use context::{BatchToken, ContextSettings, Decoded, LlamaContext};
 pub use grammar::Grammar;
+pub use guide::{ConstraintError, Guide};
 pub use model::{LlamaModel, Token};
 pub use quantise::requantise;
 pub use text::Utf8Stream;

@@ -5,10 +5,11 @@
 use std::ffi::{CStr, c_char};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as ffi;
 
+use super::guide::{ConstraintError, Guides};
 use super::log::{last_complaint, start_backend};
 use super::quantise::{c_path, check_gguf, failed};
 use crate::model::ModelError;
@@ -26,6 +27,9 @@ pub struct LlamaModel {
     vocab: NonNull<ffi::llama_vocab>,
     tokens: usize,
     name: String,
+    ends: Vec<Token>,
+    /// Made for the first answer that is held to something.
+    guides: OnceLock<Result<Guides, String>>,
 }
 
 // SAFETY: after loading, llama.cpp only reads the model and its vocabulary; its own server shares one model
@@ -62,7 +66,11 @@ impl LlamaModel {
         // SAFETY: the vocabulary belongs to the loaded model.
         let tokens = unsafe { ffi::llama_vocab_n_tokens(vocab.as_ptr()) };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Arc::new(LlamaModel { raw, vocab, tokens: usize::try_from(tokens).unwrap_or(0), name }))
+        // SAFETY: every token asked for is in the vocabulary.
+        let is_end = |&t: &Token| unsafe { ffi::llama_vocab_is_eog(vocab.as_ptr(), t) };
+        let ends = (0..tokens).filter(is_end).collect();
+        let tokens = usize::try_from(tokens).unwrap_or(0);
+        Ok(Arc::new(LlamaModel { raw, vocab, tokens, name, ends, guides: OnceLock::new() }))
     }
 
     /// File name without its ending.
@@ -185,9 +193,12 @@ impl LlamaModel {
 
     /// Whether `token` ends an answer.
     pub fn ends(&self, token: Token) -> bool {
-        // SAFETY: the vocabulary is valid; a token outside it is refused before the call, which would throw.
-        usize::try_from(token).is_ok_and(|t| t < self.tokens)
-            && unsafe { ffi::llama_vocab_is_eog(self.vocab.as_ptr(), token) }
+        self.ends.contains(&token)
+    }
+
+    /// All tokens that end an answer, lowest first; a chat model often has several.
+    pub fn end_tokens(&self) -> &[Token] {
+        &self.ends
     }
 
     /// The token that ends an answer; none in some base models.
@@ -206,6 +217,22 @@ impl LlamaModel {
             )
         };
         (wanted && token >= 0).then_some(token)
+    }
+
+    /// What compiles JSON schemas and expressions for this vocabulary; takes a moment the first time.
+    pub(super) fn guides(&self) -> Result<&Guides, ConstraintError> {
+        let made = self.guides.get_or_init(|| {
+            let word = |token| {
+                let mut bytes = Vec::new();
+                self.piece(token, &mut bytes);
+                bytes
+            };
+            Guides::new(&(0..self.tokens as Token).map(word).collect::<Vec<_>>(), &self.ends)
+        });
+        made.as_ref().map_err(|reason| ConstraintError::Invalid {
+            what: "the model's vocabulary",
+            reason: reason.clone(),
+        })
     }
 
     pub(super) fn raw(&self) -> *mut ffi::llama_model {

@@ -77,6 +77,16 @@ pub(super) fn processor_time() -> Duration {
     TICK * ticks(&read("/proc/self/stat"))
 }
 
+/// Processor time of the whole machine so far, all that is not idle.
+pub(super) fn all_processor_time() -> Duration {
+    let stat = read("/proc/stat");
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u32> = fields.filter_map(|n| n.parse().ok()).collect();
+    // user, nice, system; then idle, waiting; then interrupts, soft interrupts, stolen.
+    let busy = ticks.iter().take(3).chain(ticks.iter().skip(5).take(2));
+    TICK * busy.sum::<u32>()
+}
+
 /// User and system time of a line of `/proc/PID/stat`. The name in it may hold spaces and brackets.
 fn ticks(stat: &str) -> u32 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

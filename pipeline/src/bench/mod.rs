@@ -8,6 +8,8 @@ mod clips;
 mod clips_made;
 mod freshness;
 mod latency;
+mod llm;
+mod load;
 mod machine;
 mod memory;
 mod null;
@@ -16,6 +18,9 @@ mod priority;
 mod recorder;
 mod reference;
 mod report;
+mod scheduling;
+mod serve;
+mod served;
 mod stand;
 mod stats;
 mod synthetic;
@@ -38,9 +43,18 @@ pub struct BenchArgs {
     /// Length of the loop of `memory`.
     #[arg(long, value_name = "MINUTES", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-    /// A Python that has onnxruntime, for `clips` to be compared with.
+    /// A Python that has onnxruntime, for `clips` to be compared with, or xllamacpp, for `llm`.
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
+    /// A language server that speaks the OpenAI protocol, for `serve`; none: this program's own.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Requests at once, for `serve`.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_024))]
+    concurrency: usize,
+    /// Requests in all, for `serve`.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    requests: usize,
     /// Length of a measurement, in place of the bench's own.
     #[arg(long, hide = true, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: Option<u64>,
@@ -59,6 +73,10 @@ enum BenchName {
     Overhead,
     /// The text stage's answer while everything else is saturated.
     Priority,
+    /// The language engine against llama.cpp's own server; urgent requests among long ones; a repeated prefix.
+    Llm,
+    /// A language server under load.
+    Serve,
     /// Resident memory at the start, per stream, and over time.
     Memory,
 }
@@ -91,6 +109,8 @@ pub async fn bench(args: &BenchArgs) -> Result<String, String> {
         BenchName::Freshness => freshness::bench(args).await?,
         BenchName::Overhead => overhead::bench(args).await?,
         BenchName::Priority => priority::bench(args).await?,
+        BenchName::Llm => llm::bench(args).await?,
+        BenchName::Serve => serve::bench(args).await?,
         BenchName::Memory => memory::bench(args).await?,
     };
     Ok(match args.format {
