@@ -161,7 +161,14 @@ fn a_grammar_holds_the_answer() {
     ctx.decode(&batch(&prompt, 0, 0)).unwrap();
     let mut out = Vec::new();
     let mut row = prompt.len() - 1;
-    while let Some(token) = grammar.best(ctx.logits(row).unwrap()) {
+    loop {
+        let logits = ctx.logits(row).unwrap();
+        let is_allowed =
+            |token: i32, mask: &[u32]| mask[token as usize / 32] >> (token % 32) & 1 == 1;
+        let mask = grammar.allowed().to_vec();
+        let tokens = (0..logits.len() as i32).filter(|&token| is_allowed(token, &mask));
+        let best = tokens.max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize]));
+        let Some(token) = best else { break };
         grammar.accept(token);
         if model.ends(token) {
             break;
