@@ -4,7 +4,10 @@
 
 use std::path::PathBuf;
 
-use models::llama::{BatchToken, ContextSettings, Decoded, Grammar, LlamaContext, LlamaModel};
+use models::llama::{
+    BatchToken, ContextSettings, Decoded, Grammar, Guide, LlamaContext, LlamaModel,
+};
+use serde_json::json;
 
 fn weights() -> PathBuf {
     let below =
@@ -150,11 +153,16 @@ fn what_would_end_the_process_is_an_error() {
     assert!(LlamaContext::new(model, ContextSettings { n_seq: 0, ..SETTINGS }).is_err());
 }
 
+fn is_set(bits: &[u32], token: i32) -> bool {
+    bits[token as usize / 32] >> (token as usize % 32) & 1 == 1
+}
+
 #[test]
 fn a_grammar_holds_the_answer() {
     let file = weights();
     let model = LlamaModel::load(&file).unwrap();
-    assert!(Grammar::new(model.clone(), "root ::= (((").is_err());
+    let error = Grammar::new(model.clone(), "root ::= (((").unwrap_err().to_string();
+    assert!(error.starts_with("the grammar can't be used"), "{error}");
     let mut grammar = Grammar::new(model.clone(), r#"root ::= " yes" | " no""#).unwrap();
     let prompt = model.tokenise("Is water wet? Answer:", false).unwrap();
     let mut ctx = LlamaContext::new(model.clone(), SETTINGS).unwrap();
@@ -163,20 +171,54 @@ fn a_grammar_holds_the_answer() {
     let mut row = prompt.len() - 1;
     loop {
         let logits = ctx.logits(row).unwrap();
-        let is_allowed =
-            |token: i32, mask: &[u32]| mask[token as usize / 32] >> (token % 32) & 1 == 1;
-        let mask = grammar.allowed().to_vec();
-        let tokens = (0..logits.len() as i32).filter(|&token| is_allowed(token, &mask));
-        let best = tokens.max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize]));
-        let Some(token) = best else { break };
-        grammar.accept(token);
-        if model.ends(token) {
+        let allowed = grammar.allowed().to_vec();
+        let left = (0..logits.len() as i32).filter(|&t| is_set(&allowed, t));
+        let token =
+            left.max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize])).unwrap();
+        assert!(grammar.permits(token) && !grammar.may_end() && !model.ends(token));
+        out.push(token);
+        if grammar.accept(token) {
             break;
         }
-        out.push(token);
         ctx.decode(&batch(&[token], prompt.len() + out.len() - 1, 0)).unwrap();
         row = 0;
     }
+    assert!(grammar.may_end());
     let text = model.detokenise(&out);
     assert!(text == " yes" || text == " no", "{text}");
+    // What it does not allow is not taken.
+    assert!(!grammar.accept(prompt[0]) && !grammar.permits(-1) && !grammar.permits(i32::MAX));
+}
+
+#[test]
+fn a_guide_allows_what_fits_and_nothing_else() {
+    let model = LlamaModel::load(&weights()).unwrap();
+    let schema = json!({
+        "type": "object",
+        "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer"}},
+        "required": ["kind", "n"],
+        "additionalProperties": false
+    });
+    let mut guide = Guide::json(&model, &schema).unwrap();
+    let fits = model.tokenise(r#"{"kind": "b", "n": 42}"#, false).unwrap();
+    for (i, &token) in fits.iter().enumerate() {
+        assert!(is_set(guide.allowed().unwrap(), token) && !guide.may_end().unwrap());
+        assert_eq!(guide.accept(token).unwrap(), i + 1 == fits.len());
+    }
+    assert!(guide.may_end().unwrap());
+    // Nothing of the vocabulary is left, and asking again is no error.
+    assert!(guide.allowed().unwrap().iter().all(|&word| word == 0));
+
+    let mut guide = Guide::regex(&model, "(ab)+").unwrap();
+    let [a, ab] = ["a", "ab"].map(|text| model.tokenise(text, false).unwrap()[0]);
+    assert!(!guide.accept(ab).unwrap(), "it may go on");
+    assert!(guide.may_end().unwrap() && is_set(guide.allowed().unwrap(), a));
+    assert!(model.end_tokens().iter().all(|&end| is_set(guide.allowed().unwrap(), end)));
+    assert!(!guide.accept(a).unwrap() && !guide.may_end().unwrap());
+    let error = guide.accept(a).unwrap_err().to_string();
+    assert!(error.starts_with("the constraint can't be followed further"), "{error}");
+    assert!(guide.allowed().is_err() && guide.may_end().is_err());
+
+    let error = Guide::regex(&model, "[0-9").unwrap_err().to_string();
+    assert_eq!(error, "the regular expression can't be used: error: unclosed character class");
 }

@@ -105,12 +105,19 @@ impl Generating {
         logits: &[f32],
         generated: usize,
     ) -> Result<Option<Token>, BackendError> {
-        let allowed = self.hold.allowed()?;
         let banned = match generated < self.tokens_min {
             true => self.early.as_slice(),
             false if self.ignore_end => model.end_tokens(),
             false => &[],
         };
+        if self.sampler.is_greedy() && matches!(self.hold, Hold::Grammar(_)) {
+            // The likeliest of all is the likeliest of those that are allowed, if it is allowed.
+            let likeliest = self.sampler.choose(logits, Limits { allowed: None, banned });
+            if likeliest.is_some_and(|t| self.hold.permits(t)) {
+                return Ok(likeliest);
+            }
+        }
+        let allowed = self.hold.allowed()?;
         match self.sampler.choose(logits, Limits { allowed: allowed.tokens, banned }) {
             Some(token) => Ok(Some(token)),
             None if allowed.end && allowed.tokens.is_some() => Ok(None),

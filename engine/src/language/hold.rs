@@ -74,6 +74,14 @@ impl Hold {
         }
     }
 
+    /// Whether `token` may follow, where that is much cheaper to find out than all that may.
+    pub(super) fn permits(&mut self, token: Token) -> bool {
+        match self {
+            Hold::Grammar(grammar) => grammar.permits(token),
+            Hold::Free | Hold::Choice(_) | Hold::Guide(_) => false,
+        }
+    }
+
     /// Goes on with `token`; whether only the end may follow.
     ///
     /// # Errors

@@ -91,6 +91,11 @@ impl Sampler {
         token
     }
 
+    /// Whether the likeliest token is always the next one.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.temperature == 0.0
+    }
+
     /// The answer goes on with `token`.
     pub(super) fn accept(&mut self, token: Token) {
         if self.penalises() {

@@ -19,6 +19,8 @@ use super::model::{LlamaModel, Token};
 const GRAMMAR_BYTES_MAX: usize = 64 << 10;
 /// Most groups inside each other; the parser recurses.
 const GRAMMAR_DEPTH_MAX: usize = 256;
+/// Tokens that are looked at together.
+const PART: usize = 1024;
 
 /// A grammar and how far an answer has come in it.
 #[derive(Debug)]
@@ -76,27 +78,37 @@ impl Grammar {
 
     /// Whether the answer may end here.
     pub fn may_end(&mut self) -> bool {
-        let Some(&end) = self.model.end_tokens().first() else { return false };
-        self.apply(end..end + 1);
+        let end = self.model.end_tokens().first().copied();
+        end.is_some_and(|end| self.permits(end))
+    }
+
+    /// Whether `token` may follow; much cheaper than [`Grammar::allowed`].
+    pub fn permits(&mut self, token: Token) -> bool {
+        if usize::try_from(token).map_or(true, |t| t >= self.model.vocabulary()) {
+            return false;
+        }
+        self.apply(token..token + 1);
         self.candidates.first().is_some_and(|c| c.logit == 0.0)
     }
 
     /// Goes on with `token` if it is allowed; whether nothing but the end may follow.
     pub fn accept(&mut self, token: Token) -> bool {
-        let at = usize::try_from(token).unwrap_or(usize::MAX);
-        let allowed = self.allowed().get(at / 32).is_some_and(|word| word >> (at % 32) & 1 == 1);
-        if !allowed || self.model.ends(token) {
+        if self.model.ends(token) || !self.permits(token) {
             return false;
         }
         // SAFETY: the grammar allows this token, as was found out above.
         unsafe { ffi::llama_sampler_accept(self.raw.as_ptr(), token) };
         self.known = false;
-        self.may_end() && self.only_end()
+        self.may_end() && !self.goes_on()
     }
 
-    fn only_end(&mut self) -> bool {
-        let count: u32 = self.allowed().iter().map(|word| word.count_ones()).sum();
-        count as usize <= self.model.end_tokens().len()
+    /// Whether a token that is no end may follow; looks no further than the first part that holds one.
+    fn goes_on(&mut self) -> bool {
+        let tokens = self.model.vocabulary() as Token;
+        (0..tokens).step_by(PART).any(|start| {
+            self.apply(start..tokens.min(start + PART as Token));
+            self.candidates.iter().any(|c| c.logit == 0.0 && !self.model.ends(c.id))
+        })
     }
 
     /// Leaves the logit of each of `tokens` at 0 if it is allowed.

@@ -220,15 +220,14 @@ fn lost(error: impl std::fmt::Display) -> ConstraintError {
     ConstraintError::Lost { reason: brief(&error.to_string()) }
 }
 
-/// Without the state and the backtrace that llguidance appends, and not too long.
+/// Without the state, the backtrace and the whole expression that the libraries add, and not too long.
 fn brief(reason: &str) -> String {
-    let end = ["\n<backtrace>", "\n<state>", "\n<non-verbose/>"]
-        .iter()
-        .filter_map(|mark| reason.find(mark))
-        .min()
-        .unwrap_or(reason.len())
-        .min(REASON_BYTES_MAX);
-    reason[..reason.floor_char_boundary(end)].trim().to_owned()
+    let ends = ["\n<backtrace>", "\n<state>", "\n<non-verbose/>"];
+    let end = ends.iter().filter_map(|mark| reason.find(mark)).min().unwrap_or(reason.len());
+    let reason = &reason[..end];
+    let start = reason.rfind("\nerror: ").map_or(0, |at| at + 1);
+    let reason = &reason[start..];
+    reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].trim().to_owned()
 }
 
 fn depth(value: &Value) -> usize {
@@ -247,5 +246,25 @@ fn kind(value: &Value) -> &'static str {
         Value::String(_) => "a text",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_without_what_surrounds_it() {
+        let said = "at 1(8): invalid regex \"[0\": regex parse error:\n    [0\n    ^\nerror: unclosed class\n<backtrace>\n0: x";
+        assert_eq!(brief(said), "error: unclosed class");
+        assert_eq!(brief(&"é".repeat(900)).len(), REASON_BYTES_MAX);
+    }
+
+    #[test]
+    fn depth_counts_what_is_inside_each_other() {
+        assert_eq!(depth(&json!({"a": [1, {"b": {}}], "c": 1})), 4);
+        assert_eq!(depth(&json!(true)), 0);
     }
 }
