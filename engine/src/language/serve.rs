@@ -6,8 +6,8 @@
 //! Greedy answers do not depend on who else runs, except where two tokens are almost equally likely: attention
 //! sums over cells in the order in which they lie in the pool, and another cutting of a prompt rounds otherwise.
 //!
-//! Prompts are cut so that a step stays under the quantum by what steps cost lately. Steps that an urgent prompt has
-//! to itself are longer: only a more urgent request may interrupt them, and it does so within the step.
+//! Prompts are cut so that a step stays under a quantum by what steps cost lately; steps that one request has to
+//! itself under a longer one, since nobody's answer stalls for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub(super) struct Places {
     pub(super) window: Duration,
     /// Aim for the time of a step; 0: none.
     pub(super) quantum_ms: f64,
+    /// The same for a step that one request has to itself.
+    pub(super) quantum_alone_ms: f64,
 }
 
 pub(super) struct Engine {
@@ -213,11 +215,14 @@ impl Engine {
     /// Turns the plan into a batch.
     fn compose(&mut self) -> Step {
         let generating = self.running.iter().filter(|t| t.generates()).count();
-        let chunk = self.cost.chunk(generating, self.places.quantum_ms, self.limits.chunk);
+        let Places { quantum_ms, quantum_alone_ms, .. } = self.places;
+        let quantum_ms = if self.running.len() == 1 { quantum_alone_ms } else { quantum_ms };
+        let chunk = self.cost.chunk(generating, quantum_ms, self.limits.chunk);
+        let chunk_urgent = self.cost.chunk(0, quantum_alone_ms, self.limits.chunk_urgent);
         self.stats.chunk_tokens = chunk as u32;
         let wants: Vec<Want> = self.running.iter().map(|t| want(t, chunk)).collect();
         let mut step = Step::default();
-        for (at, n) in plan(&wants, &Limits { chunk, ..self.limits }) {
+        for (at, n) in plan(&wants, &Limits { chunk, chunk_urgent, ..self.limits }) {
             if wants[at].whole {
                 self.compose_round(at, chunk, &mut step);
                 continue;
