@@ -8,6 +8,7 @@ mod child;
 mod embedded;
 mod inbox;
 mod inputs;
+mod measure;
 mod plan;
 mod prompt;
 mod quantum;

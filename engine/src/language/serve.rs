@@ -35,8 +35,6 @@ pub(super) const CONTINUATION_TOKENS_MAX: usize = 64;
 pub(super) const BRANCHES_MAX: usize = 32;
 /// Steps and urgent requests that the measured times are taken from.
 const TIMES: usize = 256;
-/// Weight of the newest step in a measured rate.
-const RATE_WEIGHT: f64 = 0.1;
 
 /// Sizes of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +57,7 @@ pub(super) struct Engine {
     pub(super) ctx: LlamaContext,
     pub(super) inbox: Arc<Inbox>,
     out: SyncSender<FromChild>,
-    clock: Arc<SystemClock>,
+    pub(super) clock: Arc<SystemClock>,
     pub(super) places: Places,
     limits: Limits,
     pub(super) running: Vec<Task>,
@@ -70,9 +68,9 @@ pub(super) struct Engine {
     /// Tokens of those that are kept outside the pool.
     pub(super) cells_saved: usize,
     pub(super) stats: EngineStats,
-    cost: StepCost,
-    step_ms: Recent,
-    urgent_wait_ms: Recent,
+    pub(super) cost: StepCost,
+    pub(super) step_ms: Recent,
+    pub(super) urgent_wait_ms: Recent,
 }
 
 /// Whose logits a row of the batch holds.
@@ -85,16 +83,16 @@ enum Row {
 }
 
 #[derive(Debug, Default)]
-struct Step {
-    batch: Vec<BatchToken>,
+pub(super) struct Step {
+    pub(super) batch: Vec<BatchToken>,
     rows: Vec<Row>,
     /// Per task: position in `running`, tokens of its own sequence.
-    parts: Vec<(usize, usize)>,
+    pub(super) parts: Vec<(usize, usize)>,
     /// Per score in its continuations: position in `running`, where it goes on after this step.
-    rounds: Vec<(usize, usize)>,
+    pub(super) rounds: Vec<(usize, usize)>,
     branches: Vec<u32>,
     /// Requests with one token each.
-    generating: usize,
+    pub(super) generating: usize,
 }
 
 impl Engine {
@@ -363,50 +361,6 @@ impl Engine {
             let error = BackendError::Failed { detail: error.to_string() };
             send(&self.out, FromChild::Error { id, error });
         }
-    }
-
-    /// Notes how long urgent requests waited for their first step.
-    fn begin_urgent(&mut self, step: &Step, now: Mono) {
-        for &(at, _) in &step.parts {
-            let task = &mut self.running[at];
-            if task.turn.is_urgent() && !task.stepped {
-                self.urgent_wait_ms.push(now.ms_since(task.enqueued));
-            }
-            task.stepped = true;
-        }
-    }
-
-    fn measure(&mut self, step: &Step, ms: f64) {
-        self.stats.steps += 1;
-        let tokens = step.batch.len();
-        self.step_ms.push(ms);
-        self.cost.measured(step.generating, tokens - step.generating, ms);
-        if ms <= 0.0 {
-            return;
-        }
-        let rate = match (step.parts.as_slice(), step.rounds.is_empty()) {
-            ([(_, 1)], true) => &mut self.stats.decode_tokens_per_s,
-            (parts, true) if parts.iter().all(|&(_, n)| n >= 8) => {
-                &mut self.stats.prefill_tokens_per_s
-            }
-            _ => return,
-        };
-        let weight = if *rate == 0.0 { 1.0 } else { RATE_WEIGHT };
-        *rate += (tokens as f64 / ms * 1e3 - *rate) * weight;
-    }
-
-    fn report(&mut self, enqueued: Option<Mono>) {
-        self.stats.running = self.running.len() as u32;
-        self.stats.cells_used = self.blocks.cells_used() as u32;
-        self.stats.cells_cached = self.blocks.cells_cached() as u32;
-        self.stats.prefixes = self.blocks.kept() as u32;
-        let of = |times: &Recent, q| times.quantile(q).unwrap_or(0.0);
-        self.stats.step_ms_p99 = of(&self.step_ms, 0.99);
-        self.stats.step_ms_max = of(&self.step_ms, 1.0);
-        self.stats.urgent_wait_ms_p50 = of(&self.urgent_wait_ms, 0.5);
-        self.stats.urgent_wait_ms_p99 = of(&self.urgent_wait_ms, 0.99);
-        let ended_ms = enqueued.map(|at| self.clock.now().ms_since(at));
-        self.inbox.report(self.stats, ended_ms);
     }
 }
 
