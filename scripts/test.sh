@@ -40,9 +40,10 @@ run_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
         cargo nextest run --release --workspace --locked ${long:+--ignore-default-filter}
     else
-        # Without nextest's filters: the slow test by its name.
+        # Without nextest's filters: the slow tests by their names.
         cargo test --release --workspace --locked --lib --bins --tests -- \
-            $([ -n "$long" ] || echo --skip speech_in_another_language_is_never_published_as_english)
+            $([ -n "$long" ] || echo --skip speech_in_another_language_is_never_published_as_english \
+                --skip churn_for_ten_minutes)
     fi
 }
 

@@ -64,7 +64,7 @@ async fn wait_until(backend: &EmbeddedBackend, what: &str, is_so: impl Fn(Engine
 #[tokio::test]
 async fn a_beginning_that_comes_again_is_shared_though_nobody_said_so() {
     let backend = start().await;
-    let prefix = RAILWAY.repeat(10);
+    let prefix = RAILWAY.repeat(11);
     let other = answer(&backend, ask(&format!("{prefix}The second"), 8)).await;
     assert!(other.usage.prompt_tokens > 300 && other.usage.cached_tokens == 0, "{other:?}");
     let shared = answer(&backend, ask(&format!("{prefix}1, 2, 3, 4, 5, 6, 7,"), 12)).await;
@@ -77,7 +77,8 @@ async fn a_beginning_that_comes_again_is_shared_though_nobody_said_so() {
     let alone = answer(&backend, ask(&format!("{prefix}1, 2, 3, 4, 5, 6, 7,"), 12)).await;
     assert_eq!((alone.usage.cached_tokens, &alone.text), (0, &shared.text));
 
-    wait_until(&backend, "hits are counted", |s| s.prefix_tokens_hit >= 300).await;
+    wait_until(&backend, "hits are counted", |s| s.prefix_tokens_hit >= 300 && s.running == 0)
+        .await;
     let stats = backend.stats();
     assert_eq!(stats.prefix_queries, 3);
     assert!(stats.cells_used == stats.cells_cached && stats.prefixes >= 1, "{stats:?}");
@@ -161,25 +162,23 @@ async fn a_request_that_gave_up_its_cells_gets_them_back_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn a_waiting_request_of_a_low_class_comes_first_with_age() {
-    let mut config = one_place();
-    config.child.halving_ms = 1;
-    let backend = start_with(config.clone()).await;
-    // Ages at once, so it takes the place of class 5, and class 0 waits for its end.
-    let (_, running) = begin(&backend, GenerateRequest { priority: 5, ..ask(COUNTING, 80) }).await;
-    let low = GenerateRequest { priority: 1000, ..ask("The capital of France is", 4) };
-    assert!(answer(&backend, low.clone()).await.text.starts_with(" Paris"));
-    wait_until(&backend, "it was told", |s| s.preemptions == 1).await;
-    assert_eq!(running.collect().await.unwrap().usage.completion_tokens, 80);
-
-    config.child.halving_ms = 0;
-    let backend = start_with(config).await;
-    let (_, running) = begin(&backend, GenerateRequest { priority: 5, ..ask(COUNTING, 80) }).await;
-    let low = tokio::spawn(backend.generate(low).await.unwrap().collect());
-    assert_eq!(running.collect().await.unwrap().usage.completion_tokens, 80);
-    assert!(low.await.unwrap().unwrap().text.starts_with(" Paris"));
-    wait_until(&backend, "it has ended", |s| s.running == 0 && s.cells_used > 0).await;
-    assert_eq!(backend.stats().preemptions, 0);
+async fn a_request_that_has_waited_goes_before_a_newer_one_of_a_higher_class() {
+    for (halving_ms, old_is_first) in [(1, true), (0, false)] {
+        let mut config = one_place();
+        config.child.halving_ms = halving_ms;
+        let backend = start_with(config).await;
+        let (_, running) = begin(&backend, ask(COUNTING, 60)).await;
+        let old = GenerateRequest { priority: 1000, ..ask(&RAILWAY.repeat(2), 2) };
+        let old = tokio::spawn(backend.generate(old).await.unwrap().collect());
+        wait_until(&backend, "it waits", |s| s.waiting == 1).await;
+        let new = GenerateRequest { priority: 5, ..ask(&RAILWAY.repeat(2), 2) };
+        let new = tokio::spawn(backend.generate(new).await.unwrap().collect());
+        assert_eq!(running.collect().await.unwrap().usage.completion_tokens, 60);
+        // Whoever comes second shares what the first has read.
+        let (old, new) = (old.await.unwrap().unwrap(), new.await.unwrap().unwrap());
+        assert!((old.usage.cached_tokens == 0) == old_is_first, "{halving_ms}: {old:?} {new:?}");
+        assert!((new.usage.cached_tokens == 0) != old_is_first, "{halving_ms}: {old:?} {new:?}");
+    }
 }
 
 #[tokio::test]

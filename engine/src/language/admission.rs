@@ -41,10 +41,10 @@ impl Engine {
         let inbox = Arc::clone(&self.inbox);
         loop {
             let mut after = None;
-            let next = inbox.next(now, |task| match self.room(task, now) {
+            let next = inbox.next(now, |task| match self.room(task) {
                 Room::Granted => true,
                 Room::After(victims) => {
-                    after = victims.first().map(|&at| (at, task.turn));
+                    after = victims.first().copied();
                     false
                 }
                 Room::No => false,
@@ -59,9 +59,9 @@ impl Engine {
                         return;
                     }
                 }
-                (Next::Blocked, Some((at, turn))) => {
+                (Next::Blocked, Some(at)) => {
                     let mut task = self.give_way(at);
-                    task.turn.give_way(&turn, now);
+                    task.turn.give_way(now);
                     inbox.put_back(task);
                 }
                 (Next::Blocked, None) | (Next::Nothing, _) => return,
@@ -70,14 +70,14 @@ impl Engine {
     }
 
     /// Whether `task` can start now, or who would have to give way for it.
-    fn room(&self, task: &Task, now: Mono) -> Room {
+    fn room(&self, task: &Task) -> Room {
         let slots_max = self.slots_for(task);
         let wish = self.wish(task);
         if self.running.len() < slots_max && self.blocks.fits(&wish, |_| true) {
             return Room::Granted;
         }
         let running = self.running.iter().map(|t| (t.turn, t.computed));
-        let victims = victims(&task.turn, running, now, self.inbox.halving());
+        let victims = victims(&task.turn, running);
         let stays = |seq| !victims.iter().any(|&at| self.running[at].seq == seq);
         // Nobody gives way in vain.
         let slots_left = self.running.len() - victims.len();

@@ -53,6 +53,9 @@ pub struct ChildArgs {
     pub chunk_tokens: u32,
     /// Time that a step with prompt tokens is cut to stay under, by what steps cost lately; 0: no such limit.
     pub quantum_ms: u32,
+    /// The same for the steps that one request has to itself: nobody's answer stalls for them, and longer pieces are
+    /// read faster (measured at 60, 120, 240 ms and without limit, one thread: 150, 188, 208 and 230 tokens/s).
+    pub quantum_alone_ms: u32,
     /// How long an idle engine waits for more requests before it starts with one that is not urgent.
     pub batch_window_ms: u32,
     /// Waiting time that halves the priority number of a request that waits; 0: it keeps it.
@@ -64,7 +67,7 @@ pub struct ChildArgs {
 }
 
 impl ChildArgs {
-    /// One thread, 8192 tokens (2048 of them for sharing), steps of 60 ms, 16 places (2 of them for urgent requests), 64 waiting.
+    /// One thread, 8192 tokens (2048 of them for sharing), steps of 60 ms (alone 240), 16 places (2 of them for urgent requests), 64 waiting.
     pub fn new(model: PathBuf) -> Self {
         ChildArgs {
             model,
@@ -76,6 +79,7 @@ impl ChildArgs {
             queue: 64,
             chunk_tokens: 128,
             quantum_ms: 60,
+            quantum_alone_ms: 240,
             batch_window_ms: 0,
             halving_ms: HALVING_MS_DEFAULT,
             nice: 0,
@@ -93,7 +97,7 @@ impl ChildArgs {
         args
     }
 
-    fn numbers(&self) -> [(&'static str, i64); 12] {
+    fn numbers(&self) -> [(&'static str, i64); 13] {
         [
             ("--threads", self.threads.into()),
             ("--context-tokens", self.context_tokens.into()),
@@ -103,6 +107,7 @@ impl ChildArgs {
             ("--queue", self.queue.into()),
             ("--chunk-tokens", self.chunk_tokens.into()),
             ("--quantum-ms", self.quantum_ms.into()),
+            ("--quantum-alone-ms", self.quantum_alone_ms.into()),
             ("--batch-window-ms", self.batch_window_ms.into()),
             ("--halving-ms", self.halving_ms.into()),
             ("--nice", self.nice.into()),
@@ -140,6 +145,7 @@ impl ChildArgs {
                 Some("--queue") => parsed.queue = unsigned(1, 1 << 16)?,
                 Some("--chunk-tokens") => parsed.chunk_tokens = unsigned(8, 4096)?,
                 Some("--quantum-ms") => parsed.quantum_ms = unsigned(0, 60_000)?,
+                Some("--quantum-alone-ms") => parsed.quantum_alone_ms = unsigned(0, 60_000)?,
                 Some("--batch-window-ms") => parsed.batch_window_ms = unsigned(0, 50)?,
                 Some("--halving-ms") => parsed.halving_ms = unsigned(0, 3_600_000)?,
                 Some("--nice") => parsed.nice = number(-20, 19)? as i32,
@@ -217,6 +223,7 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
             cached_cells: args.cache_tokens as usize,
             window: ms(args.batch_window_ms),
             quantum_ms: args.quantum_ms.into(),
+            quantum_alone_ms: args.quantum_alone_ms.into(),
         },
         Limits { chunk, chunk_urgent: CHUNK_URGENT_TOKENS, batch },
     );

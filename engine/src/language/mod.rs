@@ -16,6 +16,7 @@ mod inputs;
 mod lane;
 mod leased;
 mod likelihood;
+mod measure;
 mod plan;
 mod pool;
 mod process;

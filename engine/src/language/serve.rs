@@ -6,8 +6,8 @@
 //! Greedy answers do not depend on who else runs, except where two tokens are almost equally likely: attention
 //! sums over cells in the order in which they lie in the pool, and another cutting of a prompt rounds otherwise.
 //!
-//! Prompts are cut so that a step stays under the quantum by what steps cost lately. Steps that an urgent prompt has
-//! to itself are longer: only a more urgent request may interrupt them, and it does so within the step.
+//! Prompts are cut so that a step stays under a quantum by what steps cost lately; steps that one request has to
+//! itself under a longer one, since nobody's answer stalls for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +35,6 @@ pub(super) const CONTINUATION_TOKENS_MAX: usize = 64;
 pub(super) const BRANCHES_MAX: usize = 32;
 /// Steps and urgent requests that the measured times are taken from.
 const TIMES: usize = 256;
-/// Weight of the newest step in a measured rate.
-const RATE_WEIGHT: f64 = 0.1;
 
 /// Sizes of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,13 +49,15 @@ pub(super) struct Places {
     pub(super) window: Duration,
     /// Aim for the time of a step; 0: none.
     pub(super) quantum_ms: f64,
+    /// The same for a step that one request has to itself.
+    pub(super) quantum_alone_ms: f64,
 }
 
 pub(super) struct Engine {
     pub(super) ctx: LlamaContext,
     pub(super) inbox: Arc<Inbox>,
     out: SyncSender<FromChild>,
-    clock: Arc<SystemClock>,
+    pub(super) clock: Arc<SystemClock>,
     pub(super) places: Places,
     limits: Limits,
     pub(super) running: Vec<Task>,
@@ -68,9 +68,9 @@ pub(super) struct Engine {
     /// Tokens of those that are kept outside the pool.
     pub(super) cells_saved: usize,
     pub(super) stats: EngineStats,
-    cost: StepCost,
-    step_ms: Recent,
-    urgent_wait_ms: Recent,
+    pub(super) cost: StepCost,
+    pub(super) step_ms: Recent,
+    pub(super) urgent_wait_ms: Recent,
 }
 
 /// Whose logits a row of the batch holds.
@@ -83,16 +83,16 @@ enum Row {
 }
 
 #[derive(Debug, Default)]
-struct Step {
-    batch: Vec<BatchToken>,
+pub(super) struct Step {
+    pub(super) batch: Vec<BatchToken>,
     rows: Vec<Row>,
     /// Per task: position in `running`, tokens of its own sequence.
-    parts: Vec<(usize, usize)>,
+    pub(super) parts: Vec<(usize, usize)>,
     /// Per score in its continuations: position in `running`, where it goes on after this step.
-    rounds: Vec<(usize, usize)>,
+    pub(super) rounds: Vec<(usize, usize)>,
     branches: Vec<u32>,
     /// Requests with one token each.
-    generating: usize,
+    pub(super) generating: usize,
 }
 
 impl Engine {
@@ -214,11 +214,14 @@ impl Engine {
     /// Turns the plan into a batch.
     fn compose(&mut self) -> Step {
         let generating = self.running.iter().filter(|t| t.generates()).count();
-        let chunk = self.cost.chunk(generating, self.places.quantum_ms, self.limits.chunk);
+        let Places { quantum_ms, quantum_alone_ms, .. } = self.places;
+        let quantum_ms = if self.running.len() == 1 { quantum_alone_ms } else { quantum_ms };
+        let chunk = self.cost.chunk(generating, quantum_ms, self.limits.chunk);
+        let chunk_urgent = self.cost.chunk(0, quantum_alone_ms, self.limits.chunk_urgent);
         self.stats.chunk_tokens = chunk as u32;
         let wants: Vec<Want> = self.running.iter().map(|t| want(t, chunk)).collect();
         let mut step = Step::default();
-        for (at, n) in plan(&wants, &Limits { chunk, ..self.limits }) {
+        for (at, n) in plan(&wants, &Limits { chunk, chunk_urgent, ..self.limits }) {
             if wants[at].whole {
                 self.compose_round(at, chunk, &mut step);
                 continue;
@@ -369,50 +372,6 @@ impl Engine {
             let error = BackendError::Failed { detail: error.to_string() };
             send(&self.out, FromChild::Error { id, error });
         }
-    }
-
-    /// Notes how long urgent requests waited for their first step.
-    fn begin_urgent(&mut self, step: &Step, now: Mono) {
-        for &(at, _) in &step.parts {
-            let task = &mut self.running[at];
-            if task.turn.is_urgent() && !task.stepped {
-                self.urgent_wait_ms.push(now.ms_since(task.enqueued));
-            }
-            task.stepped = true;
-        }
-    }
-
-    fn measure(&mut self, step: &Step, ms: f64) {
-        self.stats.steps += 1;
-        let tokens = step.batch.len();
-        self.step_ms.push(ms);
-        self.cost.measured(step.generating, tokens - step.generating, ms);
-        if ms <= 0.0 {
-            return;
-        }
-        let rate = match (step.parts.as_slice(), step.rounds.is_empty()) {
-            ([(_, 1)], true) => &mut self.stats.decode_tokens_per_s,
-            (parts, true) if parts.iter().all(|&(_, n)| n >= 8) => {
-                &mut self.stats.prefill_tokens_per_s
-            }
-            _ => return,
-        };
-        let weight = if *rate == 0.0 { 1.0 } else { RATE_WEIGHT };
-        *rate += (tokens as f64 / ms * 1e3 - *rate) * weight;
-    }
-
-    fn report(&mut self, enqueued: Option<Mono>) {
-        self.stats.running = self.running.len() as u32;
-        self.stats.cells_used = self.blocks.cells_used() as u32;
-        self.stats.cells_cached = self.blocks.cells_cached() as u32;
-        self.stats.prefixes = self.blocks.kept() as u32;
-        let of = |times: &Recent, q| times.quantile(q).unwrap_or(0.0);
-        self.stats.step_ms_p99 = of(&self.step_ms, 0.99);
-        self.stats.step_ms_max = of(&self.step_ms, 1.0);
-        self.stats.urgent_wait_ms_p50 = of(&self.urgent_wait_ms, 0.5);
-        self.stats.urgent_wait_ms_p99 = of(&self.urgent_wait_ms, 0.99);
-        let ended_ms = enqueued.map(|at| self.clock.now().ms_since(at));
-        self.inbox.report(self.stats, ended_ms);
     }
 }
 
