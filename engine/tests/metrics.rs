@@ -115,6 +115,8 @@ async fn every_job_is_counted_under_class_model_and_end() {
         ("pipeline_jobs_total{class=audio,model=sleepy,end=shed}", 1),
         ("pipeline_job_queue_seconds{class=audio,model=sleepy}", 5),
         ("pipeline_job_compute_seconds{class=audio,model=sleepy}", 5),
+        // The first run of an instance says little about the next.
+        ("pipeline_piece_seconds{class=audio,model=sleepy}", 4),
         ("pipeline_batch_size{class=audio,model=sleepy}", 5),
         ("pipeline_batches_total{class=audio,why=order}", 5),
     ];

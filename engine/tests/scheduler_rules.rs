@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::Class;
 use engine::scheduler::{
-    Dispatch, JobSpec, ModelSpec, Outcome, Scheduler, SchedulerConfig, SubmitOutcome,
+    Dispatch, JobSpec, ModelFigures, ModelSpec, Outcome, Scheduler, SchedulerConfig, SubmitOutcome,
 };
 use media::{Mono, StreamId};
 use oracle::{Load, Run, run};
@@ -287,6 +287,7 @@ fn due_text_ends_the_batch_with_the_most_left_and_each_job_twice_at_most() {
             break;
         }
         assert_eq!(chosen, [bench.running[0].1.id]);
+        bench.now = bench.now + ms(2);
         let (_, dispatch) = bench.running.remove(0);
         assert!(bench.scheduler.complete(bench.now, dispatch.id, Outcome::Preempted));
         assert_eq!(bench.start(None)[0].0.model, text);
@@ -299,6 +300,38 @@ fn due_text_ends_the_batch_with_the_most_left_and_each_job_twice_at_most() {
     bench.step_until(Mono::from_ms(500));
     let counts = bench.scheduler.ledger()[0].counts;
     assert_eq!((counts.done, counts.preempted, counts.submitted), (2, 2, 2));
+    let figures = bench.scheduler.figures(bench.now);
+    let [vision, text] = &figures[..] else { panic!("{figures:?}") };
+    let found = |of: &ModelFigures| (of.interruptible, of.pieces, of.piece_max);
+    assert_eq!(found(vision), (true, 2, Some(ms(2))), "it ends within 2 ms of being asked to");
+    let (interruptible, pieces, longest) = found(text);
+    assert_eq!((interruptible, longest), (false, Some(ms(10))), "a whole step");
+    let all: u64 = bench.scheduler.take_pieces().len() as u64;
+    assert_eq!(all, pieces + 2, "each is told once");
+    assert!(bench.scheduler.take_pieces().is_empty());
+}
+
+#[test]
+fn what_was_measured_before_the_start_refuses_work_that_can_not_make_it() {
+    let mut bench = Bench::new(SchedulerConfig::for_lanes(1));
+    let model = bench.model("detect", Class::Vision, 2);
+    let job = |due| JobSpec {
+        model,
+        stream: StreamId::from("cam"),
+        priority: 0,
+        deadline: Some(Mono::from_ms(due)),
+        predicted: None,
+    };
+    let now = Mono::from_ms(0);
+    let blind = bench.scheduler.submit(now, job(50));
+    assert!(matches!(blind, SubmitOutcome::Queued(_)), "nothing is known yet: {blind:?}");
+    bench.scheduler.prime(now, "other", 1, ms(1), ms(1));
+    bench.scheduler.prime(now, "detect", 1, ms(80), ms(90));
+    assert_eq!(bench.scheduler.cost_p90(now, model, 1), Some(ms(90)));
+    assert_eq!(bench.scheduler.submit(now, job(50)), SubmitOutcome::Shed);
+    let fits = bench.scheduler.submit(now, job(95));
+    assert!(matches!(fits, SubmitOutcome::Queued(_)), "{fits:?}");
+    assert!(bench.scheduler.figures(now)[0].learned.is_empty(), "nothing was learned from it");
 }
 
 #[test]
