@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use engine::language::{
-    BackendError, Constraint, Delta, EmbeddedBackend, Finish, GenerateRequest, Health,
-    LanguageBackend, Part, Prompt, Recycle, Sampling, ScoreRequest,
+    BackendError, Constraint, Delta, EmbeddedBackend, EmbeddedConfig, Finish, GenerateRequest,
+    Health, LanguageBackend, Part, Prompt, Recycle, Sampling, ScoreRequest,
 };
 use futures_util::StreamExt;
 use language_support::{config, start};
@@ -417,4 +417,21 @@ async fn a_replaced_process_answers_what_it_took_and_the_fresh_one_the_rest() {
     assert!(answers.iter().all(|a| *a == answers[0] && !a.is_empty()), "{answers:?}");
     let is_gone = || !std::path::Path::new(&format!("/proc/{first}/exe")).exists();
     wait_until("the first process has ended", is_gone).await;
+}
+
+#[tokio::test]
+async fn an_idle_engine_that_saves_power_forgets_what_it_kept() {
+    for idle_max in [None, Some(Duration::from_secs(1))] {
+        let backend = EmbeddedBackend::start(EmbeddedConfig { idle_max, ..config() });
+        backend.ready().await;
+        text(&backend, ask(&RAILWAY.repeat(2), 4)).await;
+        wait_until("the beginning is kept", || backend.stats().cells_used > 0).await;
+        if idle_max.is_some() {
+            wait_until("it is forgotten", || backend.stats().cells_used == 0).await;
+        } else {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert!(backend.stats().cells_used > 0, "kept without being told to save");
+        }
+        assert!(!text(&backend, ask("Hello", 2)).await.is_empty());
+    }
 }

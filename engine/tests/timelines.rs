@@ -394,3 +394,24 @@ async fn the_same_day_twice_is_the_same_day() {
     assert!(days[0].lines().count() > 50);
     assert_eq!(days[0], days[1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn on_a_card_shared_with_a_language_server_text_goes_first() {
+    // One slot: a vision batch has the card to itself, and so has the server while it holds requests.
+    let stage = Stage::new(|rules| rules.lanes = 1, |_, batch, _| 12 * batch as u64);
+    let detect = stage.model("detect", Class::Vision);
+    stage.begin(&[&detect]).await;
+    let burst: Vec<_> =
+        (0..10).map(|n| stage.ask(&detect, &format!("cam-{}", n % 5), Some(900))).collect();
+    stage.until(10).await;
+    let clip = stage.talk("clip", 8, 30);
+    stage.until(100).await;
+    let live = stage.talk("live", 3, 30);
+    for talk in [clip, live] {
+        talk.await.unwrap();
+    }
+    for job in burst {
+        assert!(matches!(job.await.unwrap(), JobEnd::Done { .. }));
+    }
+    insta::assert_snapshot!(stage.timeline());
+}

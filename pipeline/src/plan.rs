@@ -52,6 +52,8 @@ pub struct ComputePlan {
     pub foreign_piece_max: Duration,
     /// Whether text that is due ends other work half-way.
     pub preempt: bool,
+    /// Whether an idle language engine lets go of what it keeps for later.
+    pub saves_power: bool,
 }
 
 impl ComputePlan {

@@ -52,6 +52,8 @@ pub enum RunEnd {
 
 /// Time that a stop may take before what is left is cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// Idle time after which a language engine that saves power lets go of what it keeps.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Stream of requests that come over HTTP, for fairness among equals.
 const OTHER_PROGRAMS: &str = "http";
 const RUNTIME: &str = "onnxruntime";
@@ -101,7 +103,7 @@ impl Rooms {
         let mut served = Vec::new();
         let mut texts: BTreeMap<String, AskedText> = BTreeMap::new();
         for (name, model) in text_models(plan) {
-            let backend = backend(&catalogue, &model)?;
+            let backend = backend(&catalogue, &model, plan.compute.saves_power)?;
             backends.push(backend.clone());
             let embedder = embedder(plan, &library, &compute)?;
             let lane = TextLane::new(compute.clone(), backend.clone(), clock.clone());
@@ -261,12 +263,18 @@ fn text_models(plan: &Plan) -> BTreeMap<String, ModelPlan> {
     models
 }
 
-fn backend(catalogue: &Catalogue, plan: &ModelPlan) -> Result<Arc<dyn LanguageBackend>, String> {
+fn backend(
+    catalogue: &Catalogue,
+    plan: &ModelPlan,
+    saves_power: bool,
+) -> Result<Arc<dyn LanguageBackend>, String> {
     let Some(BackendPlan::Embedded { model }) = plan.backends.first() else {
         return Err("a language model without a backend".into());
     };
     let (name, file) = weights(catalogue, model)?;
-    Ok(Arc::new(EmbeddedBackend::start(embedded(ChildArgs::new(file), name)?)))
+    let config = embedded(ChildArgs::new(file), name)?;
+    let idle_max = saves_power.then_some(IDLE_MAX);
+    Ok(Arc::new(EmbeddedBackend::start(EmbeddedConfig { idle_max, ..config })))
 }
 
 /// How this program runs a language engine beside itself.

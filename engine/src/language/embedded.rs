@@ -45,6 +45,8 @@ pub struct EmbeddedConfig {
     pub load: Duration,
     /// When a child is replaced by a fresh one.
     pub recycle: Recycle,
+    /// Idle time after which computed beginnings are forgotten; none: they stay.
+    pub idle_max: Option<Duration>,
 }
 
 /// When a child is replaced though nothing is wrong with it. The fresh one is loaded beside it; requests under way end
@@ -80,6 +82,7 @@ impl EmbeddedConfig {
             hang: Duration::from_secs(20),
             load: Duration::from_secs(60),
             recycle: Recycle::default(),
+            idle_max: None,
         }
     }
 }
@@ -185,7 +188,7 @@ async fn watch_over(shared: Arc<Shared>) {
     loop {
         let mut heard = shared.lock().current.watch();
         let (mut since, mut loaded_mb) = (Instant::now(), None);
-        let mut not_before = Instant::now();
+        let (mut not_before, mut idle_since) = (Instant::now(), Instant::now());
         let reason = loop {
             let health = heard.borrow_and_update().clone();
             if health != Health::Ready {
@@ -201,7 +204,13 @@ async fn watch_over(shared: Arc<Shared>) {
                 changed = heard.changed() => if changed.is_err() { return },
                 () = sleep(LOOK_EVERY) => {}
             }
-            let resident_mb = shared.lock().current.stats().resident_mb;
+            let stats = shared.lock().current.stats();
+            if (stats.running, stats.waiting) != (0, 0) || stats.cells_used == 0 {
+                idle_since = Instant::now();
+            } else if shared.config.idle_max.is_some_and(|max| idle_since.elapsed() >= max) {
+                shared.lock().current.drop_caches();
+            }
+            let resident_mb = stats.resident_mb;
             let first_mb = *loaded_mb.get_or_insert(resident_mb);
             if first_mb == 0 {
                 loaded_mb = None;

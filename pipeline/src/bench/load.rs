@@ -96,7 +96,9 @@ pub(super) struct Target {
 impl Target {
     /// Waits up to `limit` until `base` answers, and takes the first model that it names.
     pub(super) async fn open(base: &str, limit: Duration) -> Result<Self, String> {
-        let http = reqwest::Client::builder().read_timeout(SILENCE_MAX).build();
+        // A connection each: servers close idle ones when it suits them.
+        let http = reqwest::Client::builder().read_timeout(SILENCE_MAX).pool_max_idle_per_host(0);
+        let http = http.build();
         let http = http.map_err(|e| e.to_string())?;
         let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         let clock = Arc::new(SystemClock::new());
@@ -166,7 +168,8 @@ impl Target {
         }
         let began = self.clock.now();
         let url = format!("{}/v1/completions", self.base);
-        let answer = self.http.post(url).json(&body).send().await.map_err(|e| e.to_string())?;
+        let answer = self.http.post(url).json(&body).send().await;
+        let answer = answer.map_err(|e| format!("{e:?}"))?;
         if !answer.status().is_success() {
             let status = answer.status();
             return Err(format!("{status}: {}", answer.text().await.unwrap_or_default()));

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::check::{Checker, join};
 use super::mask::mask;
 use super::problem::{At, Problem, Problems, alternatives, quoted};
-use super::raw::{RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
+use super::raw::{Power, RawBackend, RawCompute, RawLanes, RawModel, RawServer, RawStream};
 use super::schema::config_schema;
 use super::settings::is_path;
 use super::tree::{self, Node};
@@ -191,6 +191,7 @@ impl Reader<'_> {
             self.say(&at, "compute.wait_max", message.into());
         }
         let RawCompute { lanes, order, wait_max, text_lane, foreign_piece_max, preempt, .. } = raw;
+        let saves_power = raw.power == Power::Save;
         Some(ComputePlan {
             lanes: match lanes {
                 RawLanes::Auto => Lanes::Auto,
@@ -202,6 +203,7 @@ impl Reader<'_> {
             text_lane,
             foreign_piece_max: foreign_piece_max.0,
             preempt,
+            saves_power,
         })
     }
 

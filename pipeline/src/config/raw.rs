@@ -140,6 +140,19 @@ pub struct RawCompute {
     pub foreign_piece_max: Time,
     /// Whether text that is due ends other work half-way and takes its lane. That work is asked again later.
     pub preempt: bool,
+    /// `save`: an idle language engine lets go of what it keeps for later.
+    pub power: Power,
+}
+
+/// What is done while nothing is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Power {
+    /// Everything stays ready.
+    #[default]
+    Normal,
+    /// Computed beginnings are forgotten after a while, for others to have the memory.
+    Save,
 }
 
 impl Default for RawCompute {
@@ -154,6 +167,7 @@ impl Default for RawCompute {
             text_lane,
             foreign_piece_max: Time(foreign_piece_max),
             preempt,
+            power: Power::default(),
         }
     }
 }

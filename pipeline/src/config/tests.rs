@@ -541,6 +541,7 @@ fn the_schedulers_rules_are_read_and_have_its_own_defaults() {
         "compute.order=[textinput, text, audio, vision]",
         "compute.shares={ textinput: 0.1, vision: 0 }",
         "compute.preempt=false",
+        "compute.power=save",
         "compute.text_lane=false",
         "compute.wait_max=2s",
         "compute.foreign_piece_max=10ms",
@@ -548,7 +549,9 @@ fn the_schedulers_rules_are_read_and_have_its_own_defaults() {
     let compute = with_set(&graph("", ""), &set).unwrap().compute;
     assert_eq!(compute.order, [Class::TextInput, Class::Text, Class::Audio, Class::Vision]);
     assert_eq!(compute.shares, [(Class::TextInput, 0.1), (Class::Audio, 0.15)].into());
-    assert!(!compute.preempt && !compute.text_lane);
+    assert!(
+        !compute.preempt && !compute.text_lane && compute.saves_power && !plan.compute.saves_power
+    );
     assert_eq!(compute.wait_max, Duration::from_secs(2));
     assert_eq!(compute.foreign_piece_max, Duration::from_millis(10));
 }
