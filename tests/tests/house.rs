@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 5] = [
 const ON_TOP: [&str; 2] = ["system-tests", "examples"];
 
 /// Packages that belong to some rooms only.
-const ONLY_IN: [(&str, &[&str]); 10] = [
+const ONLY_IN: [(&str, &[&str]); 11] = [
     ("ffmpeg-next", &["media"]),
     ("ort", &["models"]),
     ("llama-cpp-sys-2", &["models"]),
@@ -28,6 +28,7 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     ("ractor", &["actors"]),
     ("axum", &["pipeline"]),
     ("clap", &["pipeline"]),
+    ("minijinja", &["pipeline"]),
     ("serde-saphyr", &["pipeline"]),
     ("indicatif", &["pipeline"]),
 ];

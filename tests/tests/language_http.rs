@@ -1,5 +1,5 @@
 //! The language model for other programs: every route of `pipeline serve` over plain HTTP, with the real model.
-#![expect(clippy::expect_used, reason = "a helper that fails is a failed test")]
+#![expect(clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::time::Duration;
 

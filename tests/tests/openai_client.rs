@@ -1,5 +1,4 @@
 //! The official OpenAI client for Python, which this project did not write, against `pipeline serve`.
-#![expect(clippy::expect_used, reason = "a helper that fails is a failed test")]
 
 use std::process::Command;
 
