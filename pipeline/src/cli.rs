@@ -174,8 +174,12 @@ fn run(args: &RunArgs) -> ExitCode {
     for note in &launch.notes {
         tracing::info!("{note}");
     }
-    for finding in cost::assess_here(&launch.plan, &wiring::costs(false)).findings {
+    let found = cost::assess_here(&launch.plan, &wiring::costs(false));
+    for finding in &found.findings {
         tracing::warn!("{}: {}", finding.path, finding.message);
+    }
+    if !found.findings.is_empty() && found.is_by_catalogue() {
+        tracing::warn!("{}", cost::BY_CATALOGUE);
     }
     in_runtime(async move {
         match wiring::run(launch).await {

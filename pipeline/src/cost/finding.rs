@@ -64,7 +64,7 @@ fn late(graph: &GraphPlan, found: &Assessment) -> Option<Finding> {
     steps.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     let named = |step: &&super::PathStep| {
         let rows = found.rows.iter().filter(|row| row.stage == step.stage && row.due_ms > 0.0);
-        let parts: Vec<String> = rows.map(|row| due_of(row)).collect();
+        let parts: Vec<String> = rows.map(due_of).collect();
         format!("`{}` {:.0} ms ({})", id(graph, step.stage), step.ms, parts.join(", "))
     };
     let costs: Vec<String> = steps.iter().take(NAMED_MAX).map(named).collect();

@@ -20,7 +20,7 @@ pub use assess::{Assessment, PathStep, Row, Rules, assess};
 pub use figures::{Costs, Known, Origin};
 pub use finding::{Finding, FindingKind};
 pub use profile::{By, MachineId, Measured, Profile};
-pub use show::{json, table};
+pub use show::{BY_CATALOGUE, json, table};
 
 pub(crate) use profile::{path as profile_path, today};
 

@@ -6,7 +6,11 @@ use actors::plan::GraphPlan;
 use serde_json::{Value, json};
 
 use super::assess::Assessment;
-use super::figures::{Costs, Origin};
+use super::figures::Costs;
+
+/// Said where figures are not of this machine.
+pub const BY_CATALOGUE: &str =
+    "figures of the catalogue are of another machine; `pipeline bench models` measures this one";
 
 /// For people: each stage's cost, the longest way, the load, and whose figures these are.
 pub fn table(graph: &GraphPlan, found: &Assessment, costs: &Costs) -> String {
@@ -80,10 +84,7 @@ pub fn table(graph: &GraphPlan, found: &Assessment, costs: &Costs) -> String {
         line(format_args!("{note}"));
     }
     if found.is_by_catalogue() {
-        line(format_args!(
-            "figures marked `{}` are of another machine; `pipeline bench models` measures this one",
-            Origin::Catalogue.name()
-        ));
+        line(format_args!("{BY_CATALOGUE}"));
     }
     text
 }
