@@ -226,7 +226,8 @@ fn brief(reason: &str) -> String {
     let end = ends.iter().filter_map(|mark| reason.find(mark)).min().unwrap_or(reason.len());
     let reason = &reason[..end];
     let start = reason.rfind("\nerror: ").map_or(0, |at| at + 1);
-    let reason = &reason[start..];
+    // The excerpt below the first line is there or not by how the libraries were built.
+    let reason = reason[start..].lines().next().unwrap_or_default();
     reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].trim().to_owned()
 }
 
@@ -259,6 +260,7 @@ mod tests {
     fn a_reason_is_told_without_what_surrounds_it() {
         let said = "at 1(8): invalid regex \"[0\": regex parse error:\n    [0\n    ^\nerror: unclosed class\n<backtrace>\n0: x";
         assert_eq!(brief(said), "error: unclosed class");
+        assert_eq!(brief("error: unclosed class\n  1 | start: /[0/\n"), "error: unclosed class");
         assert_eq!(brief(&"é".repeat(900)).len(), REASON_BYTES_MAX);
     }
 

@@ -41,7 +41,7 @@ fn decision_us() -> Option<f64> {
     let mut submitted = 0_usize;
     let mut submit = |scheduler: &mut Scheduler, now: Mono| {
         submitted += 1;
-        let deadline = (submitted % 3 != 0).then(|| now + Duration::from_secs(60));
+        let deadline = (!submitted.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
         let spec = JobSpec {
             model: models[submitted % models.len()],
             stream: streams[submitted * 7 % streams.len()].clone(),
