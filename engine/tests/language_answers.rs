@@ -380,7 +380,7 @@ async fn a_bad_schema_or_expression_is_refused_with_its_reason_and_the_engine_go
         (Constraint::Json(looped), "no text fits"),
         (Constraint::Json(mutual), "circular"),
         (Constraint::Regex("[0-9".into()), "unclosed"),
-        (Constraint::Regex("(".repeat(3000)), "nest"),
+        (Constraint::Regex("(".repeat(3000)), "the regular expression"),
         (Constraint::Regex("a".repeat(9000)), "bytes"),
         (Constraint::Regex("(?:(?:(?:.{1,999}x){1,999}){1,999}".into()), "the regular expression"),
         (Constraint::Grammar("root ::= (".into()), "the grammar"),
