@@ -11,9 +11,10 @@ use media::Clock;
 use metrics::counter;
 
 use super::backend::{
-    BackendError, Delta, EngineStats, Finish, GenerateRequest, Generation, Health, LanguageBackend,
-    ModelInfo, Score, ScoreRequest, Usage,
+    BackendError, Delta, Finish, GenerateRequest, Generation, LanguageBackend, Score, ScoreRequest,
+    Usage,
 };
+use super::before::Before;
 use super::cache::{Cache, CacheLimits, Key, key_of_generate, key_of_score};
 
 /// An answer as it came, pieces and all.
@@ -109,19 +110,12 @@ fn again(delta: Delta) -> Delta {
     }
 }
 
-impl LanguageBackend for CachedBackend {
-    fn name(&self) -> &str {
-        self.backend.name()
+impl Before for CachedBackend {
+    fn behind(&self) -> &Arc<dyn LanguageBackend> {
+        &self.backend
     }
 
-    fn model(&self) -> &str {
-        self.backend.model()
-    }
-
-    fn generate(
-        &self,
-        request: GenerateRequest,
-    ) -> BoxFuture<'_, Result<Generation, BackendError>> {
+    fn answer(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>> {
         async move {
             let key = key_of_generate(self.backend.model(), &request);
             if let Some(Kept::Answer(deltas)) = self.known(key.as_ref()) {
@@ -137,7 +131,7 @@ impl LanguageBackend for CachedBackend {
         .boxed()
     }
 
-    fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
+    fn weigh(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
         async move {
             let key = key_of_score(self.backend.model(), &request);
             if let Some(Kept::Scores(scores)) = self.known(key.as_ref()) {
@@ -150,41 +144,5 @@ impl LanguageBackend for CachedBackend {
             Ok(scores)
         }
         .boxed()
-    }
-
-    fn health(&self) -> Health {
-        self.backend.health()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.backend.stats()
-    }
-
-    fn pause(&self) -> BoxFuture<'_, ()> {
-        self.backend.pause()
-    }
-
-    fn resume(&self) {
-        self.backend.resume();
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
-        self.backend.open()
-    }
-
-    fn info(&self) -> Option<Arc<ModelInfo>> {
-        self.backend.info()
-    }
-
-    fn tokenize(
-        &self,
-        text: String,
-        special: bool,
-    ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>> {
-        self.backend.tokenize(text, special)
-    }
-
-    fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>> {
-        self.backend.detokenize(tokens)
     }
 }

@@ -10,9 +10,10 @@ use futures_util::future::{BoxFuture, FutureExt};
 use media::{Clock, StreamId};
 
 use super::backend::{
-    BackendError, CostHint, EngineStats, GenerateRequest, Generation, Health, LanguageBackend,
-    ModelInfo, Prompt, Score, ScoreRequest,
+    BackendError, CostHint, GenerateRequest, Generation, LanguageBackend, Prompt, Score,
+    ScoreRequest,
 };
+use super::before::Before;
 use super::lane::{OnLane, TextLane};
 use crate::Ticket;
 use crate::compute::NoLane;
@@ -69,19 +70,12 @@ fn cost(prompt: &Prompt, tokens_max: u32) -> CostHint {
     CostHint { prefill_tokens: prompt.tokens_estimate() as u32, decode_tokens: tokens_max }
 }
 
-impl LanguageBackend for LeasedBackend {
-    fn name(&self) -> &str {
-        self.backend.name()
+impl Before for LeasedBackend {
+    fn behind(&self) -> &Arc<dyn LanguageBackend> {
+        &self.backend
     }
 
-    fn model(&self) -> &str {
-        self.backend.model()
-    }
-
-    fn generate(
-        &self,
-        request: GenerateRequest,
-    ) -> BoxFuture<'_, Result<Generation, BackendError>> {
+    fn answer(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>> {
         async move {
             let cost = cost(&request.prompt, request.tokens_max);
             let inside = self.enter(request.priority, request.time_limit_ms, cost).await?;
@@ -95,40 +89,12 @@ impl LanguageBackend for LeasedBackend {
         .boxed()
     }
 
-    fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
+    fn weigh(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
         async move {
             let cost = cost(&request.prefix, 0);
             let _inside = self.enter(request.priority, request.time_limit_ms, cost).await?;
             self.backend.score(request).await
         }
         .boxed()
-    }
-
-    fn health(&self) -> Health {
-        self.backend.health()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.backend.stats()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
-        self.backend.open()
-    }
-
-    fn info(&self) -> Option<Arc<ModelInfo>> {
-        self.backend.info()
-    }
-
-    fn tokenize(
-        &self,
-        text: String,
-        special: bool,
-    ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>> {
-        self.backend.tokenize(text, special)
-    }
-
-    fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>> {
-        self.backend.detokenize(tokens)
     }
 }

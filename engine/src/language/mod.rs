@@ -3,6 +3,7 @@
 mod admission;
 mod answer;
 mod backend;
+mod before;
 mod blocks;
 mod cache;
 mod cached;

@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use metrics::counter;
 
 use super::backend::{
-    BackendError, EngineStats, GenerateRequest, Generation, Health, LanguageBackend, ModelInfo,
-    Score, ScoreRequest,
+    BackendError, GenerateRequest, Generation, Health, LanguageBackend, Score, ScoreRequest,
 };
+use super::before::Before;
 use super::route::{of_generate, of_score};
 
 /// A heavy backend with a light one beside it. Cheap to clone.
@@ -40,51 +40,20 @@ impl RoutedBackend {
     }
 }
 
-impl LanguageBackend for RoutedBackend {
-    fn name(&self) -> &str {
-        self.heavy.name()
+impl Before for RoutedBackend {
+    fn behind(&self) -> &Arc<dyn LanguageBackend> {
+        &self.heavy
     }
 
-    fn model(&self) -> &str {
-        self.heavy.model()
+    fn beside(&self) -> Option<&Arc<dyn LanguageBackend>> {
+        Some(&self.light)
     }
 
-    fn generate(
-        &self,
-        request: GenerateRequest,
-    ) -> BoxFuture<'_, Result<Generation, BackendError>> {
+    fn answer(&self, request: GenerateRequest) -> BoxFuture<'_, Result<Generation, BackendError>> {
         self.of(of_generate(&request)).generate(request)
     }
 
-    fn score(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
+    fn weigh(&self, request: ScoreRequest) -> BoxFuture<'_, Result<Vec<Score>, BackendError>> {
         self.of(of_score(&request)).score(request)
-    }
-
-    fn health(&self) -> Health {
-        self.heavy.health()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.heavy.stats()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), BackendError>> {
-        self.heavy.open()
-    }
-
-    fn info(&self) -> Option<Arc<ModelInfo>> {
-        self.heavy.info()
-    }
-
-    fn tokenize(
-        &self,
-        text: String,
-        special: bool,
-    ) -> BoxFuture<'_, Result<Vec<i32>, BackendError>> {
-        self.heavy.tokenize(text, special)
-    }
-
-    fn detokenize(&self, tokens: Vec<i32>) -> BoxFuture<'_, Result<String, BackendError>> {
-        self.heavy.detokenize(tokens)
     }
 }
