@@ -410,7 +410,7 @@ pub async fn run(launch: Launch) -> Result<RunEnd, String> {
     if let Some(server) = server {
         server.shutdown(Duration::from_secs(1)).await;
     }
-    if let Err(error) = cost::keep(&Catalogue::builtin(), &compute.stats()) {
+    if let Err(error) = cost::keep(&Catalogue::builtin(), &plan.graph, &compute.stats()) {
         tracing::warn!(error, "what models cost here could not be kept");
     }
     compute.shutdown(Duration::from_secs(1)).await;

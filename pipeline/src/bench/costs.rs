@@ -13,6 +13,7 @@ use models::{Interrupt, Model, ModelError};
 
 use super::machine::thread_time;
 use super::stats::Times;
+use crate::cost::rounded;
 
 /// Runs of a size before any is counted: caches are filled, buffers grown.
 const WARM_RUNS: usize = 3;
@@ -138,9 +139,4 @@ impl Stopwatch {
 pub(super) fn quantiles(times: &Times) -> Quantiles {
     let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| rounded(times.at(q).unwrap_or_default()));
     Quantiles { p50, p90, p99 }
-}
-
-/// Microseconds are as fine as it gets.
-fn rounded(ms: f64) -> f64 {
-    (ms * 1e3).round() / 1e3
 }

@@ -12,7 +12,8 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use actors::plan::StreamPlan;
+use actors::plan::{GraphPlan, StagePlan, StreamPlan};
+use actors::stages::{OCR_SIDE_MEASURED, Settings};
 use engine::compute::{Compute, ComputeStats};
 use models::Catalogue;
 
@@ -22,7 +23,7 @@ pub use finding::{Finding, FindingKind};
 pub use profile::{By, MachineId, Measured, Profile};
 pub use show::{BY_CATALOGUE, json, table};
 
-pub(crate) use profile::{path as profile_path, today};
+pub(crate) use profile::{path as profile_path, rounded, today};
 
 use crate::plan::Plan;
 
@@ -54,13 +55,31 @@ pub fn prime(compute: &Compute, costs: &Costs) {
     }
 }
 
-/// Keeps what a run has learned for the next one.
+/// Keeps what a run of `graph` has learned for the next one.
 ///
 /// # Errors
 /// One sentence: the file, and what the system said.
-pub fn keep(catalogue: &Catalogue, stats: &ComputeStats) -> Result<(), String> {
+pub fn keep(catalogue: &Catalogue, graph: &GraphPlan, stats: &ComputeStats) -> Result<(), String> {
     let path = profile::path(catalogue);
     let (mut own, _) = Profile::read(&path, &MachineId::here());
     own.keep_known(catalogue);
-    if own.learn(catalogue, stats, &profile::today(&path)?) { own.write(&path) } else { Ok(()) }
+    let comparable = comparable(graph, stats);
+    if own.learn(catalogue, &comparable, &profile::today(&path)?) {
+        own.write(&path)
+    } else {
+        Ok(())
+    }
+}
+
+/// Without models that ran on other inputs than those that figures are kept of: a text detector that was given
+/// larger or smaller pictures.
+fn comparable(graph: &GraphPlan, stats: &ComputeStats) -> ComputeStats {
+    let resized = |stage: &StagePlan| match &stage.settings {
+        Settings::Ocr(s) if s.side_max != OCR_SIDE_MEASURED => Some(format!("{}/detect", s.model)),
+        _ => None,
+    };
+    let resized: Vec<String> = graph.stages.iter().filter_map(resized).collect();
+    let mut stats = stats.clone();
+    stats.models.retain(|model| !resized.contains(&model.model));
+    stats
 }

@@ -159,7 +159,8 @@ fn learned(known: &ModelCost, stats: &ModelStats) -> Option<ModelCost> {
     let mut cost = known.clone();
     let mut any = false;
     for size in stats.learned.iter().filter(|size| size.runs >= RUNS_MIN) {
-        let ms = Quantiles { p50: size.p50_ms, p90: size.p90_ms, p99: size.p99_ms };
+        let [p50, p90, p99] = [size.p50_ms, size.p90_ms, size.p99_ms].map(rounded);
+        let ms = Quantiles { p50, p90, p99 };
         if !cost.unit.is_batched() {
             // Jobs are pieces here; what they add up to is not the scheduler's to know.
             if size.batch == 1 && !cost.interruptible {
@@ -182,6 +183,11 @@ fn learned(known: &ModelCost, stats: &ModelStats) -> Option<ModelCost> {
         cost.piece_ms = cost.sizes.iter().fold(Quantiles::default(), longest);
     }
     any.then_some(cost)
+}
+
+/// Microseconds are as fine as it gets.
+pub(crate) fn rounded(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
 }
 
 fn part_of(path: &Path) -> PathBuf {

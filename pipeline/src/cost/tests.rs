@@ -198,6 +198,38 @@ fn the_catalogues_figures_say_that_they_are_not_this_machines() {
     );
 }
 
+#[test]
+fn a_text_detector_that_was_given_other_pictures_teaches_nothing() {
+    use engine::compute::{ComputeStats, ModelStats};
+    let model = |model: &str| ModelStats {
+        model: model.into(),
+        class: engine::Class::TextInput,
+        counts: Default::default(),
+        cost_p50_ms: None,
+        cost_p90_ms: None,
+        estimate_error_p50: None,
+        estimate_error_p90: None,
+        interruptible: true,
+        pieces: 0,
+        piece_p99_ms: None,
+        piece_max_ms: None,
+        learned: Vec::new(),
+    };
+    let models = vec![model("ppocr-v5/detect"), model("ppocr-v5/recognise")];
+    let (lanes_stuck, classes) = (Vec::new(), Default::default());
+    let stats = ComputeStats { lanes: 2, lanes_held: 0, lanes_stuck, classes, models };
+    let mut graph = plan(5.0, 5.0).graph;
+    assert_eq!(comparable(&graph, &stats), stats);
+    for stage in &mut graph.stages {
+        if let Settings::Ocr(ocr) = &mut stage.settings {
+            ocr.side_max = 960;
+        }
+    }
+    let left: Vec<String> =
+        comparable(&graph, &stats).models.into_iter().map(|m| m.model).collect();
+    assert_eq!(left, ["ppocr-v5/recognise"], "a line is a line");
+}
+
 fn graph(fps: f64, detect_fps: f64) -> (GraphPlan, Plan) {
     let plan = plan(fps, detect_fps);
     (plan.graph.clone(), plan)
