@@ -12,7 +12,7 @@ use engine::compute::{ModelHandle, NoLane};
 use engine::language::{
     BackendError, CategoryAnswer, CostHint, OnLane, Parts, SummaryAnswer, TextInputs, TextLane,
     UnderstandSpec, Understander, category_by_embedding, decide, flag_sentence, flags_by_embedding,
-    label_sentence,
+    label_sentence, of_category,
 };
 use engine::{JobEnd, Ticket};
 use futures_util::FutureExt;
@@ -20,13 +20,30 @@ use futures_util::future::BoxFuture;
 use media::result::MissingReason;
 use media::{Clock, Scored, Understanding};
 
+use crate::stages::CategoryScorer;
+
 /// What is asked about each text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextSpec {
     /// Categories, flags and lengths.
     pub asked: UnderstandSpec,
-    /// Whether the category comes from sentence embeddings instead of the language model.
-    pub by_embedding: bool,
+    /// How the category is found.
+    pub category_by: CategoryScorer,
+    /// How hard a text is (0 to 1) from which a routed category is the language model's to find.
+    pub hard_from: f64,
+}
+
+impl TextSpec {
+    /// Whether sentence embeddings tell the category of `inputs`; else the language model is asked.
+    pub fn is_embedded(&self, inputs: &TextInputs) -> bool {
+        match self.category_by {
+            CategoryScorer::Embedding => true,
+            CategoryScorer::Likelihood => false,
+            CategoryScorer::Routed => {
+                of_category(inputs, self.asked.categories.len()) < self.hard_from
+            }
+        }
+    }
 }
 
 /// What is due in the window of a new text.
@@ -129,7 +146,8 @@ impl Inner {
         spec: &TextSpec,
     ) -> Result<Meaning, MissingReason> {
         let mut meaning = Meaning::default();
-        let wants_vector = spec.by_embedding || !spec.asked.flags.is_empty();
+        let by_embedding = spec.is_embedded(&inputs);
+        let wants_vector = by_embedding || !spec.asked.flags.is_empty();
         if wants_vector && self.embedder.is_some() && !inputs.is_empty() {
             let (text, queue) = self.embed(inputs.whole(), &ticket).await?;
             meaning.queue = queue;
@@ -142,7 +160,7 @@ impl Inner {
             let vectors = self.known(sentences, &ticket).await?;
             let flags: Vec<_> = names.into_iter().zip(vectors).collect();
             meaning.flags = flags_by_embedding(&text, &flags);
-            if spec.by_embedding {
+            if by_embedding {
                 let sentences = spec.asked.categories.iter().map(|c| label_sentence(c)).collect();
                 let vectors = self.known(sentences, &ticket).await?;
                 let labels: Vec<Arc<str>> =
@@ -151,7 +169,7 @@ impl Inner {
                 meaning.category = Some(CategoryAnswer { category, scores });
             }
         }
-        if !spec.by_embedding && !spec.asked.categories.is_empty() {
+        if !by_embedding && !spec.asked.categories.is_empty() {
             let asked = self.clock.now();
             let _lane = self.lease(&ticket, self.understander.category_cost(&inputs)).await?;
             meaning.queue += self.clock.now().since(asked);
@@ -181,7 +199,9 @@ impl Inner {
             let ticket = Ticket { stream: "".into(), priority: 0, deadline: None };
             let flags = spec.asked.flags.iter().map(|(name, meaning)| flag_sentence(name, meaning));
             let labels = spec.asked.categories.iter().map(|label| label_sentence(label));
-            let sentences = flags.chain(labels.filter(|_| spec.by_embedding)).collect();
+            let sentences = flags
+                .chain(labels.filter(|_| spec.category_by != CategoryScorer::Likelihood))
+                .collect();
             self.known(sentences, &ticket).await.map_err(|reason| format!("{reason:?}"))?;
         }
         Ok(())
@@ -290,5 +310,30 @@ impl AskText for TextModel {
 
     fn knows(&self, language: &str) -> bool {
         self.inner.languages.iter().any(|known| known == language)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stages::UnderstandSettings;
+
+    use super::*;
+
+    #[test]
+    fn a_routed_category_is_the_language_models_when_the_text_is_hard() {
+        let spec = |category_by| {
+            UnderstandSettings { category_by, ..UnderstandSettings::default() }.spec()
+        };
+        let said = |text: &str| TextInputs { transcript: text.into(), ..TextInputs::default() };
+        let plain = said("The train to Berlin is twenty minutes late because of snow");
+        let signs = TextInputs { screen: "GATE 7".into(), ..plain.clone() };
+        let hard = [said("Snow again"), signs, said(&"and then ".repeat(60))];
+        let routed = spec(CategoryScorer::Routed);
+        assert!(routed.is_embedded(&plain));
+        for inputs in &hard {
+            assert!(!routed.is_embedded(inputs), "{inputs:?}");
+            assert!(spec(CategoryScorer::Embedding).is_embedded(inputs));
+        }
+        assert!(!spec(CategoryScorer::Likelihood).is_embedded(&plain));
     }
 }

@@ -50,6 +50,13 @@ pub struct ServeArgs {
     /// Cells of each model's pool; longest prompt and answer together, unless the model was trained for less.
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub context_tokens: u32,
+    /// Time that a step is cut to stay under while prompts are read beside answers. More reads prompts faster and lets
+    /// the answers stall longer; requests of a negative priority end a step anyway.
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub quantum_ms: u32,
+    /// Cells that are kept of ended requests, for others that begin the same. More of them slow every step.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub kept_tokens: u32,
     /// How long an idle model waits for more requests before it starts with one that is not urgent.
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=50))]
     pub batch_window_ms: u32,
@@ -120,13 +127,17 @@ async fn backends(args: &ServeArgs) -> Result<Vec<Arc<dyn LanguageBackend>>, Str
             return Err(format!("--model {name} is named twice"));
         }
         let bytes = std::fs::metadata(&file).map_err(|e| format!("{}: {e}", file.display()))?.len();
+        let usual = ChildArgs::new(file);
         let child = ChildArgs {
             threads: args.threads,
             slots: args.slots,
             slots_urgent: args.slots.saturating_sub(1).min(2),
             context_tokens: args.context_tokens,
+            quantum_ms: args.quantum_ms,
+            quantum_alone_ms: usual.quantum_alone_ms.max(args.quantum_ms),
+            cache_tokens: args.kept_tokens,
             batch_window_ms: args.batch_window_ms,
-            ..ChildArgs::new(file)
+            ..usual
         };
         let mb = (bytes >> 20) + BUFFERS_MB;
         models.push(PoolModel { config: run::embedded(child, name)?, mb });

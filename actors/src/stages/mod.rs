@@ -136,7 +136,7 @@ impl Settings {
     /// scheduler's own learned costs decide what is shed.
     pub(crate) fn cost_hint(&self) -> Duration {
         Duration::from_millis(match self {
-            Settings::Understand(s) if s.category_by == CategoryScorer::Likelihood => 200,
+            Settings::Understand(s) if s.category_by != CategoryScorer::Embedding => 200,
             Settings::Understand(_) => 50,
             Settings::Fuse(_) => 20,
             _ => 1,

@@ -43,6 +43,9 @@ pub struct UnderstandSettings {
     pub flags: std::collections::BTreeMap<String, String>,
     /// How the category is found.
     pub category_by: CategoryScorer,
+    /// How hard a text is, from 0 to 1, from which `category_by: routed` asks the language model.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub hard_from: f64,
     /// Longest summary, in tokens. 0: no summary.
     #[schemars(range(min = 0, max = 256))]
     pub summary_tokens_max: u32,
@@ -51,7 +54,7 @@ pub struct UnderstandSettings {
 impl UnderstandSettings {
     /// Whether it needs the sentence embedder.
     pub fn wants_embedder(&self) -> bool {
-        self.category_by == CategoryScorer::Embedding || !self.flags.is_empty()
+        self.category_by != CategoryScorer::Likelihood || !self.flags.is_empty()
     }
 
     /// What is asked about each text.
@@ -64,7 +67,8 @@ impl UnderstandSettings {
                 // Due in its window: interrupts a summary that runs.
                 priority: -1,
             },
-            by_embedding: self.category_by == CategoryScorer::Embedding,
+            category_by: self.category_by,
+            hard_from: self.hard_from,
         }
     }
 }
@@ -79,6 +83,8 @@ pub enum CategoryScorer {
     Embedding,
     /// Calibrated likelihood under the language model.
     Likelihood,
+    /// By embedding, and by likelihood for texts that are hard: very short, long, or speech and signs at once.
+    Routed,
 }
 
 impl Default for UnderstandSettings {
@@ -99,6 +105,7 @@ impl Default for UnderstandSettings {
             .to_vec(),
             flags: Default::default(),
             category_by: CategoryScorer::default(),
+            hard_from: 0.2,
             summary_tokens_max: 32,
         }
     }

@@ -208,7 +208,7 @@ impl GraphPlan {
         if settings.wants_embedder() {
             all.push(Work { model: WorkModel::Embedder, ..text.clone() });
         }
-        if settings.category_by == CategoryScorer::Likelihood && !settings.categories.is_empty() {
+        if settings.category_by != CategoryScorer::Embedding && !settings.categories.is_empty() {
             let units = CATEGORY_TOKENS + LABEL_TOKENS * settings.categories.len() as f64;
             let due = Some(Due { asks: 1.0, units, lever: None });
             all.push(Work { model: WorkModel::Prefill(name.clone()), units, due, ..text.clone() });

@@ -19,6 +19,7 @@ use rustix::process::{Resource, Rlimit};
 use super::backend::{BackendError, EngineStats, ModelInfo};
 use super::inbox::Inbox;
 use super::plan::Limits;
+use super::quantum::MICRO_BATCH;
 use super::rank::HALVING_MS_DEFAULT;
 use super::serve::{BRANCHES_MAX, CONTINUATION_TOKENS_MAX, Engine, KEPT_MAX, Places};
 use super::task::{Bounds, Task};
@@ -26,8 +27,6 @@ use super::wire::{self, FromChild, Incoming, ToChild};
 
 /// Answers that wait for the parent to read; full: the engine waits.
 const ANSWERS_MAX: usize = 1024;
-/// Tokens between two looks at the abort flag.
-const UBATCH_TOKENS: usize = 64;
 /// Prompt tokens of a step that an urgent request has to itself.
 const CHUNK_URGENT_TOKENS: usize = 256;
 
@@ -67,19 +66,20 @@ pub struct ChildArgs {
 }
 
 impl ChildArgs {
-    /// One thread, 8192 tokens (2048 of them for sharing), steps of 60 ms (alone 240), 16 places (2 of them for urgent requests), 64 waiting.
+    /// One thread, 8192 tokens (512 of them for sharing), steps of 60 ms (alone 300), 16 places (2 of them for urgent
+    /// requests), 64 waiting.
     pub fn new(model: PathBuf) -> Self {
         ChildArgs {
             model,
             threads: 1,
             context_tokens: 8192,
-            cache_tokens: 2048,
+            cache_tokens: 512,
             slots: 16,
             slots_urgent: 2,
             queue: 64,
             chunk_tokens: 128,
             quantum_ms: 60,
-            quantum_alone_ms: 240,
+            quantum_alone_ms: 300,
             batch_window_ms: 0,
             halving_ms: HALVING_MS_DEFAULT,
             nice: 0,
@@ -193,7 +193,7 @@ fn serve(args: &ChildArgs) -> Result<(), String> {
         n_ctx: args.context_tokens,
         n_seq: sequences as u32,
         n_batch: batch as u32,
-        n_ubatch: UBATCH_TOKENS.min(batch) as u32,
+        n_ubatch: MICRO_BATCH.min(batch) as u32,
         threads: args.threads,
         kv_unified: true,
     };

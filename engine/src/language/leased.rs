@@ -53,8 +53,9 @@ impl LeasedBackend {
         let ticket = Ticket { stream: self.stream.clone(), priority, deadline };
         let predicted = cost.duration_or(&self.backend.stats(), TOKEN);
         self.lane.enter(ticket, predicted).await.map_err(|no_lane| match no_lane {
-            NoLane::Shed | NoLane::Expired => BackendError::TimeLimit,
-            NoLane::Full => BackendError::Busy {
+            NoLane::Expired => BackendError::TimeLimit,
+            // It could not have been in time: others are, once there is less to do.
+            NoLane::Shed | NoLane::Full => BackendError::Busy {
                 waiting: self.backend.stats().waiting,
                 retry_after_ms: RETRY_AFTER_MS,
             },

@@ -9,6 +9,8 @@ const RECENT: usize = 24;
 const CHUNK_MIN: usize = 8;
 /// Prompt tokens of a step before anything is measured.
 const CHUNK_START: usize = 16;
+/// Tokens that are computed at once. Attention over so many is a matrix product, over fewer a loop.
+pub(super) const MICRO_BATCH: usize = 64;
 /// Bins of the number of requests that generate: 0, 1, 2-3, 4-7, ... 64 and more.
 const BINS: usize = 8;
 
@@ -82,6 +84,8 @@ impl StepCost {
         let left = (quantum_ms - self.base_ms(generating)).max(0.0);
         // A free token is a measurement that is off; the bound holds all the same.
         let fit = (left / each.max(1e-6)).min(max as f64) as usize;
+        // The rest of a micro-batch would pay for a whole one; beside answers the batch is never even.
+        let fit = if generating == 0 && fit > MICRO_BATCH { fit - fit % MICRO_BATCH } else { fit };
         fit.clamp(least, max)
     }
 
@@ -134,6 +138,11 @@ mod tests {
         assert_eq!(cost.chunk(1, 0.0, 128), 128, "no quantum");
         assert_eq!(cost.chunk(1, 5.0, 128), 8, "never below the least");
         assert_eq!(cost.chunk(1, 5.0, 4), 4, "never above the most");
+        assert_eq!(
+            (cost.chunk(0, 240.0, 512), cost.chunk(1, 240.0, 512)),
+            (64, 110),
+            "whole pieces"
+        );
         // One step that waited for a core changes nothing; a machine that became slower does.
         cost.measured(8, 16, 900.0);
         assert_eq!(cost.chunk(8, 60.0, 128), 10);

@@ -8,6 +8,7 @@ mod grammar;
 mod guide;
 mod log;
 mod model;
+mod processor;
 mod quantise;
 mod text;
 

@@ -11,6 +11,7 @@ use llama_cpp_sys_2 as ffi;
 
 use super::guide::{ConstraintError, Guides};
 use super::log::{last_complaint, start_backend};
+use super::processor;
 use super::quantise::{c_path, check_gguf, failed};
 use crate::model::ModelError;
 
@@ -46,6 +47,7 @@ impl LlamaModel {
     pub fn load(path: &Path) -> Result<Arc<Self>, ModelError> {
         check_gguf(path)?;
         let file = c_path(path)?;
+        processor::check(path)?;
         start_backend();
         // SAFETY: the parameters are the library's defaults; the path is NUL-terminated and outlives the call,
         // which answers null for what it can't load.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use llama_cpp_sys_2 as ffi;
 
 use super::log::{last_complaint, start_backend};
+use super::processor;
 use crate::model::ModelError;
 
 /// Writes the GGUF file `src` as Q8_0 to `dst`. `dst` appears whole or not at all.
@@ -28,6 +29,7 @@ pub fn requantise(src: &Path, dst: &Path) -> Result<(), ModelError> {
     )));
     let (from, to) = (c_path(src)?, c_path(&part.0)?);
 
+    processor::check(src)?;
     start_backend();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     // SAFETY: the parameters come from the library's own defaults, and both paths are NUL-terminated strings

@@ -94,6 +94,11 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// The same server, asked for another of its models.
+    pub(super) fn with_model(&self, model: &str) -> Self {
+        Target { model: model.to_owned(), ..self.clone() }
+    }
+
     /// Waits up to `limit` until `base` answers, and takes the first model that it names.
     pub(super) async fn open(base: &str, limit: Duration) -> Result<Self, String> {
         // A connection each: servers close idle ones when it suits them.

@@ -8,6 +8,7 @@ use super::machine;
 use super::report::Report;
 use super::served::{Server, Sizes};
 use super::stats::ratio;
+use super::{routes, several};
 
 /// Prompt and answer, in tokens.
 const SHAPES: [(u64, u32); 2] = [(256, 128), (512, 128)];
@@ -39,6 +40,9 @@ pub(super) async fn bench(args: &BenchArgs) -> Result<Report, String> {
     tell(&mut report, &format!("{}_unbatched", name(SHAPES[0])), &alone);
     report.tell("batching_gain", ratio(batched[0], alone.requests_per_s()));
     server.end().await;
+    several::models(&mut report, sizes).await?;
+    several::answers(&mut report, sizes).await?;
+    routes::measure(&mut report).await?;
     Ok(report)
 }
 

@@ -447,7 +447,11 @@ fn the_rest_of_the_file_is_held_to_its_rules_too() {
         ),
         ("model: text", "model: text, categories: []", "expected at least one category"),
         ("model: text", "model: text, categories: [a, b, a]", "category `a` is given twice"),
-        ("model: text", "model: text, category_by: guess", "one of `embedding`, `likelihood`"),
+        (
+            "model: text",
+            "model: text, category_by: guess",
+            "one of `embedding`, `likelihood`, `routed`",
+        ),
         ("window: 500ms", "alerts: { a: \"((\" }", "stages.fused.alerts.a: not a rule"),
         ("window: 500ms", "alerts: { a: 5 }", "found the number 5, expected text"),
         ("  vision:", "  vi sion:", "a stage's name starts with a letter"),
