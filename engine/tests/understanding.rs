@@ -12,6 +12,7 @@ use std::time::Duration;
 use engine::language::{
     BackendError, Parts, SummaryAnswer, TextInputs, UnderstandSpec, Understander,
     category_by_embedding, combined, flag_sentence, flags_by_embedding, label_sentence,
+    of_category,
 };
 use language_support::{cache, start};
 use language_texts::{FLAGGED, FLAGS, MAY_BE_FLAGGED, TEXTS, TOPICS};
@@ -78,6 +79,45 @@ async fn most_texts_find_their_topic() {
     }
     println!("of {}: likelihood {likelihood}, embedding {embedding}, both {both}", TEXTS.len());
     assert!(likelihood >= 36 && embedding >= 34 && both >= 37, "see the table");
+}
+
+/// Whole texts go the light route, which mostly agrees with the heavy one; of what is left when few words were heard
+/// many go the heavy route.
+#[tokio::test]
+async fn the_light_route_is_taken_where_it_agrees_with_the_heavy_one() {
+    let understander = understander().await;
+    let mut embedder = embedder();
+    let labels = embed(&mut embedder, &TOPICS.map(label_sentence));
+    let spec = spec();
+    // The default of the stage.
+    let hard_from = 0.2;
+    let first_words = |text: &str| text.split(' ').take(4).collect::<Vec<_>>().join(" ");
+    let whole = TEXTS.map(|(topic, text)| (topic, text.to_owned()));
+    let short = TEXTS.map(|(topic, text)| (topic, first_words(text)));
+    for (name, texts, light_min, light_max) in
+        [("whole", whole, 0.9, 1.0), ("short", short, 0.0, 0.5)]
+    {
+        let vectors = embed(&mut embedder, &texts.clone().map(|(_, text)| text));
+        let (mut light, mut agree, mut right) = (0_usize, 0_usize, [0_usize; 3]);
+        for ((topic, text), vector) in texts.iter().zip(&vectors) {
+            let answer = understander.category(&said(text), &spec, None).await.unwrap();
+            let heavy = best(&TOPICS.map(|t| answer.scores[t]));
+            let cheap = best(&category_by_embedding(vector, &labels));
+            let is_light = of_category(&said(text), TOPICS.len()) < hard_from;
+            light += usize::from(is_light);
+            agree += usize::from(is_light && heavy == cheap);
+            let routed = if is_light { cheap } else { heavy };
+            for (at, said) in [cheap, heavy, routed].into_iter().enumerate() {
+                right[at] += usize::from(said == *topic);
+            }
+        }
+        println!(
+            "{name}: {light} of {} light, {agree} of them agree; right {right:?}",
+            texts.len()
+        );
+        let share = light as f64 / texts.len() as f64;
+        assert!((light_min..=light_max).contains(&share), "{share}");
+    }
 }
 
 #[tokio::test]
